@@ -14,13 +14,13 @@ use rxe_harness::vm::bpf_is_permitted;
 
 use copies::Copies;
 
-use super::link::{Link, Ran};
+use super::link::{Link, RunResult};
 use super::tests::{Kind, Place, Test};
 use super::versions::{Version, example};
 
 /// A program, with the way in which it moves bytes.
 pub(super) struct Contender {
-    how: How,
+    method: Method,
     /// The path of our own program.
     rxe: String,
     /// Which of two compared versions this is, if versions are compared.
@@ -28,7 +28,7 @@ pub(super) struct Contender {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum How {
+enum Method {
     /// `rxe perf` with this backend and further options.
     /// `shm` is between two processes on one host.
     Rxe(&'static str),
@@ -95,34 +95,34 @@ impl Contender {
     /// Returns all contenders, ours first.
     pub(super) fn all(rxe: &str) -> Vec<Self> {
         let all = [
-            How::Rxe("udp"),
-            How::Rxe("packet"),
-            How::Rxe("xdp:driver"),
-            How::Rxe("xdp:generic"),
-            How::Rxe("udp --no-gso"),
-            How::Rxe("packet --no-gso"),
-            How::Layer2,
-            How::Unbound,
-            How::Rxe("shm"),
-            How::Perftest,
-            How::UnboundPerftest,
-            How::Ucx("tcp"),
-            How::Ucx("posix"),
-            How::Libfabric,
-            How::Iperf,
-            How::Udp { gso: true },
-            How::Udp { gso: false },
-            How::Copies(Copies::Two),
-            How::Copies(Copies::Mapped),
+            Method::Rxe("udp"),
+            Method::Rxe("packet"),
+            Method::Rxe("xdp:driver"),
+            Method::Rxe("xdp:generic"),
+            Method::Rxe("udp --no-gso"),
+            Method::Rxe("packet --no-gso"),
+            Method::Layer2,
+            Method::Unbound,
+            Method::Rxe("shm"),
+            Method::Perftest,
+            Method::UnboundPerftest,
+            Method::Ucx("tcp"),
+            Method::Ucx("posix"),
+            Method::Libfabric,
+            Method::Iperf,
+            Method::Udp { gso: true },
+            Method::Udp { gso: false },
+            Method::Copies(Copies::Two),
+            Method::Copies(Copies::Mapped),
         ];
-        let made = |how| Self { how, rxe: rxe.to_owned(), version: None };
+        let made = |method| Self { method, rxe: rxe.to_owned(), version: None };
         all.into_iter().map(made).collect()
     }
 
     /// Returns two versions of our program on the same backend, the later one first.
     pub(super) fn versions(before: &str, after: &str, backend: &'static str) -> Vec<Self> {
         let of = |rxe: &str, version| Self {
-            how: How::Rxe(backend),
+            method: Method::Rxe(backend),
             rxe: rxe.to_owned(),
             version: Some(version),
         };
@@ -130,18 +130,18 @@ impl Contender {
     }
 
     pub(super) fn name(&self) -> String {
-        let name = match self.how {
-            How::Rxe(backend) => format!("rxe {backend}"),
-            How::Layer2 => "rxe l2 if".into(),
-            How::Unbound => "rxe udp, not bound".into(),
-            How::Perftest => "perftest on rxe".into(),
-            How::UnboundPerftest => "perftest on rxe, not bound".into(),
-            How::Ucx(transport) => format!("UCX {transport}"),
-            How::Libfabric => "libfabric udp;ofi_rxd".into(),
-            How::Iperf => "iperf3 TCP".into(),
-            How::Udp { gso: true } => "raw UDP, GSO".into(),
-            How::Udp { gso: false } => "raw UDP".into(),
-            How::Copies(copies) => copies.name().into(),
+        let name = match self.method {
+            Method::Rxe(backend) => format!("rxe {backend}"),
+            Method::Layer2 => "rxe l2 if".into(),
+            Method::Unbound => "rxe udp, not bound".into(),
+            Method::Perftest => "perftest on rxe".into(),
+            Method::UnboundPerftest => "perftest on rxe, not bound".into(),
+            Method::Ucx(transport) => format!("UCX {transport}"),
+            Method::Libfabric => "libfabric udp;ofi_rxd".into(),
+            Method::Iperf => "iperf3 TCP".into(),
+            Method::Udp { gso: true } => "raw UDP, GSO".into(),
+            Method::Udp { gso: false } => "raw UDP".into(),
+            Method::Copies(copies) => copies.name().into(),
         };
         match self.version {
             None => name,
@@ -151,49 +151,53 @@ impl Contender {
     }
 
     pub(super) fn is_perftest(&self) -> bool {
-        self.how == How::Perftest
+        self.method == Method::Perftest
     }
 
     /// Returns whether the program is a stream, on which message sizes have no effect.
     pub(super) fn is_stream(&self) -> bool {
-        matches!(self.how, How::Iperf | How::Udp { .. })
+        matches!(self.method, Method::Iperf | Method::Udp { .. })
     }
 
     /// Returns whether the contender's program is installed and permitted.
     pub(super) fn is_there(&self) -> bool {
-        let program = match self.how {
-            How::Rxe(backend) if backend.starts_with("xdp") => return bpf_is_permitted(),
-            How::Rxe(_) | How::Layer2 | How::Unbound | How::Udp { .. } | How::Copies(_) => {
+        let program = match self.method {
+            Method::Rxe(backend) if backend.starts_with("xdp") => return bpf_is_permitted(),
+            Method::Rxe(_)
+            | Method::Layer2
+            | Method::Unbound
+            | Method::Udp { .. }
+            | Method::Copies(_) => {
                 return true;
             }
-            How::Perftest | How::UnboundPerftest => "ib_write_bw",
-            How::Ucx(_) => "ucx_perftest",
-            How::Libfabric => "fi_pingpong",
-            How::Iperf => "iperf3",
+            Method::Perftest | Method::UnboundPerftest => "ib_write_bw",
+            Method::Ucx(_) => "ucx_perftest",
+            Method::Libfabric => "fi_pingpong",
+            Method::Iperf => "iperf3",
         };
         is_installed(program)
     }
 
     /// Returns advice on what to install.
-    pub(super) fn lacks(&self) -> &'static str {
-        match self.how {
-            How::Rxe(_) => "run this as root, outside of any user namespace: it needs CAP_BPF",
-            How::Layer2 | How::Unbound | How::Udp { .. } | How::Copies(_) => "",
-            How::Perftest | How::UnboundPerftest => "install perftest",
-            How::Ucx(_) => "install ucx-utils",
-            How::Libfabric => "install libfabric-bin",
-            How::Iperf => "install iperf3",
+    pub(super) fn missing_package(&self) -> &'static str {
+        match self.method {
+            Method::Rxe(_) => "run this as root, outside of any user namespace: it needs CAP_BPF",
+            Method::Layer2 | Method::Unbound | Method::Udp { .. } | Method::Copies(_) => "",
+            Method::Perftest | Method::UnboundPerftest => "install perftest",
+            Method::Ucx(_) => "install ucx-utils",
+            Method::Libfabric => "install libfabric-bin",
+            Method::Iperf => "install iperf3",
         }
     }
 
     /// Returns whether the contender supports a test.
-    pub(super) fn can(&self, test: Test) -> bool {
+    pub(super) fn supports(&self, test: Test) -> bool {
         let on_link = test.place == Place::Link;
         let single = test.qps == 1;
         if test.unbound {
             // Only contenders that run with and without binding are compared.
-            let perf = matches!(self.how, How::Rxe("udp") | How::Unbound);
-            let perftest = matches!(self.how, How::Perftest | How::UnboundPerftest);
+            let perf = matches!(self.method, Method::Rxe("udp") | Method::Unbound);
+            let perftest = matches!(self.method, Method::Perftest | Method::UnboundPerftest);
             // Bandwidth is compared with `rxe perf`, and latency with perftest, which polls memory.
             let fits = if test.kind == Kind::Latency { perftest } else { perf };
             return self.version.is_none() && fits;
@@ -203,56 +207,62 @@ impl Contender {
             // and an older version may not have it.
             return on_link
                 && self.version.is_none()
-                && matches!(self.how, How::Rxe("udp" | "packet"));
+                && matches!(self.method, Method::Rxe("udp" | "packet"));
         }
-        match (self.how, test.kind) {
-            (How::Rxe("shm"), _) => !on_link,
-            (How::Rxe("udp" | "packet" | "xdp:driver"), _) => on_link,
+        match (self.method, test.kind) {
+            (Method::Rxe("shm"), _) => !on_link,
+            (Method::Rxe("udp" | "packet" | "xdp:driver"), _) => on_link,
             // The other backends run without segmentation.
-            (How::Rxe(_), Kind::Bandwidth) => {
+            (Method::Rxe(_), Kind::Bandwidth) => {
                 on_link && single && test.op == "WRITE" && test.mtu == 1024
             }
-            (How::Rxe(backend), _) => on_link && backend == "xdp:generic" && test.bytes == 8,
-            (How::Layer2, Kind::Bandwidth) => {
+            (Method::Rxe(backend), _) => on_link && backend == "xdp:generic" && test.bytes == 8,
+            (Method::Layer2, Kind::Bandwidth) => {
                 on_link && single && test.op == "WRITE" && test.bytes == 65536
             }
-            (How::Layer2, Kind::Latency) => on_link && test.bytes == 8,
-            (How::Layer2, Kind::Rate) => false,
-            (How::Unbound | How::UnboundPerftest, _) => false,
-            (How::Perftest, _) => true,
+            (Method::Layer2, Kind::Latency) => on_link && test.bytes == 8,
+            (Method::Layer2, Kind::Rate) => false,
+            (Method::Unbound | Method::UnboundPerftest, _) => false,
+            (Method::Perftest, _) => true,
             // READ of UCX has only one outstanding request, so its bandwidth is not comparable.
-            (How::Ucx(_), Kind::Bandwidth) if test.op == "READ" => false,
-            (How::Ucx(transport), _) => single && on_link == (transport == "tcp"),
+            (Method::Ucx(_), Kind::Bandwidth) if test.op == "READ" => false,
+            (Method::Ucx(transport), _) => single && on_link == (transport == "tcp"),
             // Debian's only benchmark for libfabric is a ping-pong.
-            (How::Libfabric, Kind::Latency) => on_link && test.op == "SEND",
-            (How::Libfabric, _) => false,
+            (Method::Libfabric, Kind::Latency) => on_link && test.op == "SEND",
+            (Method::Libfabric, _) => false,
             // iperf3 streams bytes, so it is compared with the most similar operation.
-            (How::Iperf, kind) => on_link && single && kind == Kind::Bandwidth && test.op == "SEND",
+            (Method::Iperf, kind) => {
+                on_link && single && kind == Kind::Bandwidth && test.op == "SEND"
+            }
             // Raw UDP sends packets, not messages, so one size is enough.
-            (How::Udp { gso }, Kind::Bandwidth) => {
+            (Method::Udp { gso }, Kind::Bandwidth) => {
                 on_link && single && test.bytes == 65536 && (gso || test.op == "WRITE")
             }
-            (How::Udp { gso }, Kind::Latency) => on_link && !gso && test.bytes <= test.mtu,
-            (How::Copies(Copies::Two), Kind::Bandwidth) => !on_link && single,
-            (How::Copies(_), Kind::Bandwidth) => !on_link && single && test.op == "WRITE",
-            (How::Copies(how), Kind::Latency) => !on_link && test.bytes == 8 && how == Copies::Two,
-            (How::Udp { .. } | How::Copies(_), Kind::Rate) => false,
+            (Method::Udp { gso }, Kind::Latency) => on_link && !gso && test.bytes <= test.mtu,
+            (Method::Copies(Copies::Two), Kind::Bandwidth) => !on_link && single,
+            (Method::Copies(_), Kind::Bandwidth) => !on_link && single && test.op == "WRITE",
+            (Method::Copies(method), Kind::Latency) => {
+                !on_link && test.bytes == 8 && method == Copies::Two
+            }
+            (Method::Udp { .. } | Method::Copies(_), Kind::Rate) => false,
         }
     }
 
     /// Runs the contender once.
     pub(super) fn measure(&self, link: &Link, test: Test, quick: bool) -> Measured {
-        let (ran, read) = match self.how {
-            How::Rxe(backend) => rxe::run(&self.rxe, link, test, backend, true)?,
-            How::Layer2 => rxe::run_layer2(&self.rxe, link, test)?,
-            How::Unbound => rxe::run(&self.rxe, link, test, "udp", false)?,
-            How::Perftest => perftest::run(&self.rxe, link, test, true)?,
-            How::UnboundPerftest => perftest::run(&self.rxe, link, test, false)?,
-            How::Ucx(transport) => ucx::run(link, test, transport, quick)?,
-            How::Libfabric => libfabric::run(link, test, quick)?,
-            How::Iperf => iperf::run(link)?,
-            How::Udp { gso } => raw::run(&example(&self.rxe, "raw_udp"), link, test, gso)?,
-            How::Copies(how) => copies::run(&example(&self.rxe, "copies"), link, test, how)?,
+        let (ran, read) = match self.method {
+            Method::Rxe(backend) => rxe::run(&self.rxe, link, test, backend, true)?,
+            Method::Layer2 => rxe::run_layer2(&self.rxe, link, test)?,
+            Method::Unbound => rxe::run(&self.rxe, link, test, "udp", false)?,
+            Method::Perftest => perftest::run(&self.rxe, link, test, true)?,
+            Method::UnboundPerftest => perftest::run(&self.rxe, link, test, false)?,
+            Method::Ucx(transport) => ucx::run(link, test, transport, quick)?,
+            Method::Libfabric => libfabric::run(link, test, quick)?,
+            Method::Iperf => iperf::run(link)?,
+            Method::Udp { gso } => raw::run(&example(&self.rxe, "raw_udp"), link, test, gso)?,
+            Method::Copies(method) => {
+                copies::run(&example(&self.rxe, "copies"), link, test, method)?
+            }
         };
         let reading = read.ok_or_else(|| format!("not understood: {}", ran.text))?;
         let cpu = ran.cpu.as_secs_f64() * 1e9 / reading.bytes;
@@ -273,7 +283,7 @@ pub(super) fn is_installed(program: &str) -> bool {
 }
 
 /// The run of a program, and the figures in its output.
-type Read = Result<(Ran, Option<Reading>), String>;
+type Read = Result<(RunResult, Option<Reading>), String>;
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(String::from).collect()
@@ -286,7 +296,7 @@ mod tests {
     /// Returns the names of the contenders of a report that support this test.
     fn able(test: Test) -> Vec<String> {
         let all = Contender::all("rxe").into_iter();
-        all.filter(|c| c.can(test)).map(|c| c.name()).collect()
+        all.filter(|c| c.supports(test)).map(|c| c.name()).collect()
     }
 
     #[test]
@@ -303,6 +313,6 @@ mod tests {
     fn a_receive_buffer_is_for_those_who_have_the_option_and_a_socket() {
         let test = Test::bandwidth("WRITE", 65536, 4096).with_qps(64).with_usual_recv_buffer();
         assert_eq!(able(test), ["rxe udp", "rxe packet"]);
-        assert!(!Contender::versions("old", "rxe", "udp").iter().any(|c| c.can(test)));
+        assert!(!Contender::versions("old", "rxe", "udp").iter().any(|c| c.supports(test)));
     }
 }

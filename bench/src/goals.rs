@@ -55,7 +55,7 @@ const NOT_BOUND: [Test; 3] =
 const HOSTS: [&str; 3] = ["WRITE", "READ", "SEND"];
 const SHORT: Test = Test::latency("SEND", 8);
 /// Tests of programs that poll memory: over the link, and on one host.
-const LOOKERS: [Test; 2] = [Test::latency("WRITE", 8), Test::latency("WRITE", 8).on_one_host()];
+const POLLERS: [Test; 2] = [Test::latency("WRITE", 8), Test::latency("WRITE", 8).on_one_host()];
 
 const fn link(op: &'static str, mtu: u32) -> Test {
     Test::bandwidth(op, 65536, mtu)
@@ -243,13 +243,13 @@ const GOALS: &[Goal] = &[
         work: "`ib_write_lat -s 8`, average beside typical: link / one host",
         goal: "≤ 1.3 ×",
         unit: TIMES,
-        reached: |all| LOOKERS.map(|test| all.in_median(test, PERFTEST, |t| t.average)).into(),
+        reached: |all| POLLERS.map(|test| all.in_median(test, PERFTEST, |t| t.average)).into(),
     },
     Goal {
         work: "`ib_write_lat -s 8`, 99 % beside typical: link / one host",
         goal: "≤ 3 ×",
         unit: TIMES,
-        reached: |all| LOOKERS.map(|test| all.in_median(test, PERFTEST, |t| t.p99)).into(),
+        reached: |all| POLLERS.map(|test| all.in_median(test, PERFTEST, |t| t.p99)).into(),
     },
     Goal {
         work: "`ib_write_lat -s 8`, one host, not bound to CPUs: average / 99 % beside typical",
@@ -257,7 +257,7 @@ const GOALS: &[Goal] = &[
         unit: TIMES,
         reached: |all| {
             let parts: [fn(Times) -> f64; 2] = [|times| times.average, |times| times.p99];
-            let test = LOOKERS[1].bound_or_not();
+            let test = POLLERS[1].bound_or_not();
             parts.map(|part| all.in_median(test, UNBOUND_PERFTEST, part)).into()
         },
     },
@@ -273,7 +273,7 @@ const GOALS: &[Goal] = &[
         work: "8 B WRITE / SEND one way in a VM, beside kernel rxe",
         goal: "≤ 1 ×",
         unit: TIMES,
-        reached: |all| all.ratios([LOOKERS[0], SHORT].map(vm), PERFTEST, KERNEL),
+        reached: |all| all.ratios([POLLERS[0], SHORT].map(vm), PERFTEST, KERNEL),
     },
     Goal {
         work: "8 B WRITE rate in a VM, beside kernel rxe",

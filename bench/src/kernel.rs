@@ -11,9 +11,9 @@ use rxe_harness::vm::{Cmd, Error, Kernel, Net, Proc, Result, Spec, Vm};
 use tempfile::TempDir;
 
 use super::contender::{Measured, Sample, perftest};
-use super::near::Near;
 use super::plot::{Axis, Line, Plot};
 use super::report::{Round, Table};
+use super::shared_cache::SharedCacheGate;
 use super::tests::{self, Kind, Place, Test};
 
 /// The names of the two that are compared.
@@ -37,7 +37,7 @@ pub(super) fn run(
     kernel: &str,
     rounds: u32,
     only: Option<&str>,
-    near: &Near,
+    cache_gate: &SharedCacheGate,
 ) -> Result<(Vec<Table>, Plot)> {
     let net = Net::tap(1500)?;
     let vm = boot(&net, kernel, Spec::default())?;
@@ -47,7 +47,8 @@ pub(super) fn run(
         for round in 1..=rounds {
             eprint!("\r\x1b[K{test}: round {round} of {rounds}");
             set_loss(&vm, test.loss)?;
-            let [ours, kernels] = [Some(rxe), None].map(|rxe| near.run(|| measure(&vm, test, rxe)));
+            let [ours, kernels] =
+                [Some(rxe), None].map(|rxe| cache_gate.run(|| measure(&vm, test, rxe)));
             table.push(Round(vec![ours, kernels]));
         }
         eprint!("\r\x1b[K");

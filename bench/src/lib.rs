@@ -14,12 +14,12 @@ pub mod instructions;
 mod kernel;
 mod link;
 mod live;
-mod looks;
-mod near;
 mod page;
 mod plot;
+mod poll_latency;
 mod profile;
 mod report;
+mod shared_cache;
 mod sweep;
 mod tests;
 mod versions;
@@ -31,9 +31,9 @@ use std::process::ExitCode;
 
 use contender::Contender;
 use link::Link;
-use looks::Looked;
-use near::Near;
+use poll_latency::PollLatency;
 use report::{Round, Table};
+use shared_cache::SharedCacheGate;
 use tests::Test;
 
 /// The page of docs/ that shows the results.
@@ -124,37 +124,37 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.fabric {
         return fabric::run(args.only.as_deref(), args.write).map(|()| ExitCode::SUCCESS);
     }
-    let near = Near::new();
+    let cache_gate = SharedCacheGate::new();
     if args.profile {
-        profile::run(args.only.as_deref(), args.kernel.as_deref(), args.write, &near)?;
-        eprint!("{}", near.note());
+        profile::run(args.only.as_deref(), args.kernel.as_deref(), args.write, &cache_gate)?;
+        eprint!("{}", cache_gate.note());
         return Ok(ExitCode::SUCCESS);
     }
     if args.captures {
         return captures::run(args.rounds.unwrap_or(5), args.write).map(|()| ExitCode::SUCCESS);
     }
     if args.live {
-        live::run(args.rounds.unwrap_or(5), args.write, &near)?;
-        eprint!("{}", near.note());
+        live::run(args.rounds.unwrap_or(5), args.write, &cache_gate)?;
+        eprint!("{}", cache_gate.note());
         return Ok(ExitCode::SUCCESS);
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     if args.looks {
-        let well = looks::run(rounds, args.only.as_deref(), args.write, &near)?;
-        eprint!("{}", near.note());
+        let well = poll_latency::run(rounds, args.only.as_deref(), args.write, &cache_gate)?;
+        eprint!("{}", cache_gate.note());
         return Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let (rxe, groups) = groups(args)?;
-    let mut tables = tables(&groups, rounds, args, &near)?;
+    let mut tables = tables(&groups, rounds, args, &cache_gate)?;
     let mut plots = Vec::new();
     let mut failures = Vec::new();
     if args.plots || (args.write && !args.tables) {
         let all: Vec<_> = groups.iter().flatten().collect();
-        plots = sweep::plots(&all, args.quick, &near, &mut failures)?;
+        plots = sweep::plots(&all, args.quick, &cache_gate, &mut failures)?;
     }
     // The page has all results, so it needs those with the kernel.
     if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some(kernel::DEFAULT)) {
-        let (beside, plot) = kernel::run(&rxe, kernel, rounds, args.only.as_deref(), &near)?;
+        let (beside, plot) = kernel::run(&rxe, kernel, rounds, args.only.as_deref(), &cache_gate)?;
         if !args.json {
             beside.iter().for_each(|table| println!("{table}"));
         }
@@ -162,19 +162,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         plots.push(plot);
     }
     // This comes before the threads that poll, because the text counts the runs so far.
-    let measured = report::markdown(&tables, &near);
-    let mut looked = Looked::default();
+    let measured = report::markdown(&tables, &cache_gate);
+    let mut poll_latency_results = PollLatency::default();
     if !args.quick && args.compare.is_empty() {
-        looked = looks::measure(&rxe, rounds, args.only.as_deref(), &near)?;
+        poll_latency_results =
+            poll_latency::measure(&rxe, rounds, args.only.as_deref(), &cache_gate)?;
         if !args.json {
-            print!("{looked}");
+            print!("{poll_latency_results}");
         }
     }
     failures.iter().for_each(|why| eprintln!("xtask: {why}"));
-    eprint!("{}", near.note());
+    eprint!("{}", cache_gate.note());
     if args.json {
-        let mut all = report::json(&tables, &near);
-        all["threads_that_look"] = looked.json();
+        let mut all = report::json(&tables, &cache_gate);
+        all["threads_that_look"] = poll_latency_results.json();
         println!("{all:#}");
     } else if !args.compare.is_empty() {
         println!("{}", report::verdict(&tables));
@@ -184,33 +185,39 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let root = checkout::root()?;
         pages::write(&root, PAGE, "bench --write", &measured)?;
         pages::write(&root, PAGE, "bench --write (goals)", &goals::markdown(&tables))?;
-        looked.write()?;
+        poll_latency_results.write()?;
     }
     if args.write && !args.tables {
         captures::run(rounds, true)?;
-        live::run(rounds, true, &near)?;
+        live::run(rounds, true, &cache_gate)?;
         // The profile is last, because it needs the most: perf, and the right to sample all CPUs.
         let kernel = args.kernel.as_deref().unwrap_or(kernel::DEFAULT);
-        profile::run(None, Some(kernel), true, &near)?;
+        profile::run(None, Some(kernel), true, &cache_gate)?;
     }
-    let broken =
-        !failures.is_empty() || tables.iter().any(Table::has_failures) || looked.has_failures();
+    let broken = !failures.is_empty()
+        || tables.iter().any(Table::has_failures)
+        || poll_latency_results.has_failures();
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Runs all rounds of all tests. Each table is printed when it is complete.
-fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args, near: &Near) -> Result<Vec<Table>> {
+fn tables(
+    groups: &[Vec<Contender>],
+    rounds: u32,
+    args: &Args,
+    cache_gate: &SharedCacheGate,
+) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     let only = args.only.as_deref();
     for test in tests::all(args.quick).into_iter().filter(|test| tests::is_named(test, only)) {
         // Each test gets a new link, so nothing is left over from the previous one.
         let link = Link::new(test.link_mtu())?;
         for group in groups {
-            let taking: Vec<_> = group.iter().filter(|c| c.can(test)).collect();
+            let taking: Vec<_> = group.iter().filter(|c| c.supports(test)).collect();
             if taking.is_empty() {
                 continue;
             }
-            let table = measure(&taking, &link, test, rounds * test.runs(), args, near);
+            let table = measure(&taking, &link, test, rounds * test.runs(), args, cache_gate);
             if !args.json {
                 eprint!("\r\x1b[K");
                 println!("{table}");
@@ -234,7 +241,7 @@ fn groups(args: &Args) -> Result<(String, Vec<Vec<Contender>>)> {
     let (there, missing): (Vec<_>, Vec<_>) =
         Contender::all(&rxe).into_iter().partition(|c| c.is_there());
     for contender in &missing {
-        eprintln!("xtask: {} is left out: {}", contender.name(), contender.lacks());
+        eprintln!("xtask: {} is left out: {}", contender.name(), contender.missing_package());
     }
     Ok((rxe, vec![there]))
 }
@@ -247,7 +254,7 @@ fn measure(
     test: Test,
     rounds: u32,
     args: &Args,
-    near: &Near,
+    cache_gate: &SharedCacheGate,
 ) -> Table {
     let mut table = Table::new(test, taking.iter().map(|c| c.name()).collect());
     for round in 1..=rounds {
@@ -255,7 +262,7 @@ fn measure(
             if !args.json {
                 eprint!("\r\x1b[K{test}: round {round} of {rounds}, {}", contender.name());
             }
-            near.run(|| contender.measure(link, test, args.quick))
+            cache_gate.run(|| contender.measure(link, test, args.quick))
         };
         let results: Vec<_> = if round % 2 == 1 {
             taking.iter().map(turn).collect()

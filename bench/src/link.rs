@@ -18,7 +18,7 @@ pub(super) struct Link {
 }
 
 /// A server and a client to run.
-pub(super) struct Job<'a> {
+pub(super) struct ServerAndClient<'a> {
     /// The programs with their arguments.
     pub(super) server: &'a [String],
     pub(super) client: &'a [String],
@@ -32,14 +32,14 @@ pub(super) struct Job<'a> {
     pub(super) bound: bool,
 }
 
-impl<'a> Job<'a> {
+impl<'a> ServerAndClient<'a> {
     pub(super) fn new(server: &'a [String], client: &'a [String]) -> Self {
         Self { server, client, port: 0, env: &[], one_host: false, bound: true }
     }
 }
 
 /// One of several programs that run simultaneously.
-pub(super) struct Part {
+pub(super) struct Process {
     /// The program with its arguments.
     pub(super) program: Vec<String>,
     /// Whether it runs in the client's namespace, rather than the server's.
@@ -50,15 +50,15 @@ pub(super) struct Part {
     pub(super) port: Option<u16>,
 }
 
-/// The result of a [`Job`].
-pub(super) struct Ran {
+/// The result of a [`ServerAndClient`].
+pub(super) struct RunResult {
     /// The client's output.
     pub(super) text: String,
     /// The CPU time of both, in user and kernel mode.
     pub(super) cpu: Duration,
 }
 
-impl Ran {
+impl RunResult {
     /// Runs `run`, which returns the text, and measures the CPU time of its children.
     fn of(
         run: impl FnOnce() -> std::result::Result<String, String>,
@@ -89,34 +89,34 @@ impl Link {
     /// Runs both and returns the client's output.
     /// The client is started when the server listens on its TCP port, and the server is ended when
     /// the client is done.
-    pub(super) fn run(&self, job: &Job<'_>) -> std::result::Result<Ran, String> {
-        Ran::of(|| self.run_both(job))
+    pub(super) fn run(&self, pair: &ServerAndClient<'_>) -> std::result::Result<RunResult, String> {
+        RunResult::of(|| self.run_both(pair))
     }
 
     /// Runs a program that starts its other end itself, in the server's namespace.
     /// It is not bound to CPUs.
-    pub(super) fn run_one(&self, program: &[String]) -> std::result::Result<Ran, String> {
+    pub(super) fn run_one(&self, program: &[String]) -> std::result::Result<RunResult, String> {
         let mut cmd = self.server.command(&program[0]);
         cmd.args(&program[1..]).stdin(Stdio::null());
         cmd.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ran::of(|| {
+        RunResult::of(|| {
             let running = spawn(cmd).map_err(|e| format!("{}: {e}", program[0]))?;
             said(&output_within(running, LIMIT)?)
         })
     }
 
-    fn run_both(&self, job: &Job<'_>) -> std::result::Result<String, String> {
-        self.run_while(job, |_| Ok(())).map(|(text, ())| text)
+    fn run_both(&self, pair: &ServerAndClient<'_>) -> std::result::Result<String, String> {
+        self.run_while(pair, |_| Ok(())).map(|(text, ())| text)
     }
 
     /// Runs both, and `work` while the client runs.
     /// `work` gets the process IDs of server and client.
     pub(super) fn run_while<T>(
         &self,
-        job: &Job<'_>,
+        pair: &ServerAndClient<'_>,
         work: impl FnOnce([u32; 2]) -> std::result::Result<T, String>,
     ) -> std::result::Result<(String, T), String> {
-        let Job { server, client, port, env, one_host, bound: is_bound } = *job;
+        let ServerAndClient { server, client, port, env, one_host, bound: is_bound } = *pair;
         let cpus = self.cpus.filter(|_| is_bound);
         let make = |net: &Net, cpu: Option<usize>, args: &[String]| {
             let mut cmd = match cpu {
@@ -147,10 +147,10 @@ impl Link {
     /// Returns the output of each client. The servers are ended when all clients are done.
     pub(super) fn run_all(
         &self,
-        servers: &[Part],
-        clients: &[Part],
+        servers: &[Process],
+        clients: &[Process],
     ) -> std::result::Result<Vec<String>, String> {
-        let start = |part: &Part, output: fn() -> Stdio| {
+        let start = |part: &Process, output: fn() -> Stdio| {
             let net = if part.at_client { &self.client } else { &self.server };
             let mut cmd = bound(net, &part.cpus, &part.program);
             cmd.stdin(Stdio::null()).stdout(output()).stderr(output());

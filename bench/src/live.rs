@@ -12,9 +12,9 @@ use rxe_harness::vm::{Error, Result, spawn};
 use serde_json::Value;
 
 use super::contender::perftest::sample;
-use super::link::{Job, Link};
-use super::near::Near;
+use super::link::{Link, ServerAndClient};
 use super::report::Spread;
+use super::shared_cache::SharedCacheGate;
 use super::tests::{Place, Test};
 
 const PORT: u16 = 18518;
@@ -36,7 +36,7 @@ const TRAFFICS: [(&str, Test, &[&str]); 2] = [
 const GOAL: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Ran {
+struct Measurement {
     /// The rate in GB/s.
     rate: f64,
     /// The number of retransmissions, whatever their cause.
@@ -46,7 +46,7 @@ struct Ran {
 }
 
 /// Measures and prints a table. With `write`, puts it into docs/en/project/performance.md.
-pub(super) fn run(rounds: u32, write: bool, near: &Near) -> Result<()> {
+pub(super) fn run(rounds: u32, write: bool, cache_gate: &SharedCacheGate) -> Result<()> {
     let root = checkout::root()?;
     let rxe =
         checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?.display().to_string();
@@ -60,11 +60,11 @@ pub(super) fn run(rounds: u32, write: bool, near: &Near) -> Result<()> {
             if round % 2 == 0 {
                 order.reverse();
             }
-            let mut made = vec![Ran::default(); captures.len()];
+            let mut made = vec![Measurement::default(); captures.len()];
             for at in order {
                 eprint!("\r\x1b[K{name}, {}: round {round} of {rounds}", told(captures[at]));
                 let run = || measure(&rxe, &link, test, captures[at]);
-                made[at] = near.run(run).map_err(Error::Failed)?;
+                made[at] = cache_gate.run(run).map_err(Error::Failed)?;
             }
             runs.push(made);
         }
@@ -96,8 +96,8 @@ fn table(rows: &[String], rounds: u32) -> String {
 
 /// Returns the row of the capture at index `at`.
 /// It is compared with index 0, which is no capture, in each round.
-fn row(name: &str, capture: &str, at: usize, rounds: &[Vec<Ran>]) -> String {
-    let spread = |value: &dyn Fn(&[Ran]) -> Option<f64>| {
+fn row(name: &str, capture: &str, at: usize, rounds: &[Vec<Measurement>]) -> String {
+    let spread = |value: &dyn Fn(&[Measurement]) -> Option<f64>| {
         Spread::of(rounds.iter().filter_map(|round| value(round)).collect())
     };
     let mut row = format!("| {name} | {}", told(capture));
@@ -115,19 +115,28 @@ fn row(name: &str, capture: &str, at: usize, rounds: &[Vec<Ran>]) -> String {
     row + " |\n"
 }
 
-fn measure(rxe: &str, link: &Link, test: Test, capture: &str) -> std::result::Result<Ran, String> {
+fn measure(
+    rxe: &str,
+    link: &Link,
+    test: Test,
+    capture: &str,
+) -> std::result::Result<Measurement, String> {
     let program = format!(
         "{rxe} run --backend udp -- ib_write_bw -F -s {} -m {} -D {SECONDS} -f 1 -p {PORT}",
         test.bytes, test.mtu
     );
     let server: Vec<_> = program.split(' ').map(String::from).collect();
     let client = [&server[..], &[link.host()]].concat();
-    let job = Job { one_host: test.place == Place::Host, port: PORT, ..Job::new(&server, &client) };
-    let (text, (retries, captured)) = link.run_while(&job, |pids| {
+    let pair = ServerAndClient {
+        one_host: test.place == Place::Host,
+        port: PORT,
+        ..ServerAndClient::new(&server, &client)
+    };
+    let (text, (retries, captured)) = link.run_while(&pair, |pids| {
         thread::sleep(BEFORE);
         let capturing = match capture {
             "" => None,
-            how => Some(start(rxe, link, how)?),
+            method => Some(start(rxe, link, method)?),
         };
         thread::sleep(CAPTURED);
         let retries =
@@ -135,13 +144,13 @@ fn measure(rxe: &str, link: &Link, test: Test, capture: &str) -> std::result::Re
         Ok((retries, capturing.map(ended).transpose()?))
     })?;
     let sample = sample(&text, test).ok_or_else(|| format!("not understood: {text}"))?;
-    Ok(Ran { rate: sample.value, retries, captured })
+    Ok(Measurement { rate: sample.value, retries, captured })
 }
 
 /// Starts a capture to /dev/null.
-fn start(rxe: &str, link: &Link, how: &str) -> std::result::Result<Child, String> {
+fn start(rxe: &str, link: &Link, method: &str) -> std::result::Result<Child, String> {
     let mut cmd = link.at_client(rxe);
-    cmd.arg("capture").args(how.split(' ')).args(["-w", "/dev/null"]);
+    cmd.arg("capture").args(method.split(' ')).args(["-w", "/dev/null"]);
     cmd.args(["-s", &CAPTURED.as_secs_f64().to_string()]);
     cmd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     spawn(cmd).map_err(|e| format!("{rxe}: {e}"))
@@ -194,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_capture_stands_beside_the_run_without_one_of_its_round() {
-        let ran = |rate, captured| Ran { rate, retries: 1, captured };
+        let ran = |rate, captured| Measurement { rate, retries: 1, captured };
         let rounds = [(4.0, 3.0), (2.0, 1.0), (1.0, 0.9)]
             .map(|(without, with)| vec![ran(without, None), ran(with, Some(0.5))]);
         assert_eq!(row("x", "", 0, &rounds), "| x | no capture | 2.00 (1.00–4.00) | | | 3 |\n");
@@ -208,7 +217,7 @@ mod tests {
     #[test]
     fn the_link_is_the_one_that_is_captured() {
         let named = TRAFFICS.iter().flat_map(|(_, _, captures)| captures.iter());
-        let named: Vec<_> = named.filter_map(|how| how.strip_prefix("-i ")).collect();
+        let named: Vec<_> = named.filter_map(|method| method.strip_prefix("-i ")).collect();
         assert_eq!(named, [LINK]);
     }
 }

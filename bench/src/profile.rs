@@ -18,7 +18,7 @@ use rxe_harness::vm::{Error, Result};
 use super::contender::Contender;
 use super::kernel::{self, Recording};
 use super::link::Link;
-use super::near::Near;
+use super::shared_cache::SharedCacheGate;
 use super::tests::{Test, is_named};
 use super::versions;
 
@@ -68,7 +68,7 @@ pub(super) fn run(
     only: Option<&str>,
     kernel: Option<&str>,
     write: bool,
-    near: &Near,
+    cache_gate: &SharedCacheGate,
 ) -> Result<()> {
     let file = checkout::root()?.join("target/perf.data");
     let rxe = versions::build_own()?;
@@ -77,10 +77,10 @@ pub(super) fn run(
     for (test, name) in works().into_iter().filter(|(test, _)| is_named(test, only)) {
         let Some(contender) = contenders.iter().find(|c| c.name() == name) else { continue };
         if !contender.is_there() {
-            eprintln!("xtask: {test}, {name} is left out: {}", contender.lacks());
+            eprintln!("xtask: {test}, {name} is left out: {}", contender.missing_package());
             continue;
         }
-        let profile = near.run(|| sampled(&file, contender, test))?;
+        let profile = cache_gate.run(|| sampled(&file, contender, test))?;
         put(&mut page, &profile.markdown(&format!("{test}: {name}"), ["client", "server"]));
     }
     fs::remove_file(&file).ok();
@@ -437,7 +437,7 @@ mod tests {
     fn whoever_is_profiled_has_the_test() {
         let contenders = Contender::all("rxe");
         for (test, name) in works() {
-            let able = |c: &Contender| c.name() == name && c.can(test);
+            let able = |c: &Contender| c.name() == name && c.supports(test);
             assert!(contenders.iter().any(able), "{test}: {name}");
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 
 use super::contender::{Measured, Sample};
-use super::near::Near;
+use super::shared_cache::SharedCacheGate;
 use super::tests::{Kind, Test};
 
 /// The results of one test for all contenders. The first contender is compared with the others.
@@ -213,7 +213,7 @@ pub(super) fn verdict(tables: &[Table]) -> String {
 }
 
 /// Returns all results as one JSON object.
-pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
+pub(super) fn json(tables: &[Table], cache_gate: &SharedCacheGate) -> serde_json::Value {
     let spread = |s: Option<Spread>| s.map(Spread::json);
     let tests = tables.iter().map(|table| {
         let results = table.columns.iter().enumerate().map(|(at, name)| {
@@ -235,19 +235,19 @@ pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
     });
     serde_json::json!({
         "machine": machine(),
-        "cpus": near.to_string().trim_start(),
+        "cpus": cache_gate.to_string().trim_start(),
         "tests": tests.collect::<Vec<_>>(),
     })
 }
 
 /// Returns the tables for docs/en/project/performance.md.
-pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
+pub(super) fn markdown(tables: &[Table], cache_gate: &SharedCacheGate) -> String {
     use fmt::Write;
     let rounds = tables.iter().map(|table| table.rounds.len()).min().unwrap_or_default();
     let mut out = format!(
         "Machine: {}. Median of {rounds} rounds, in brackets the least and the greatest. \"Times as \
          good\" is what the first row of a test is beside the others, within a round: bandwidth and \
-         rate first/other, latency other/first.{near}\n",
+         rate first/other, latency other/first.{cache_gate}\n",
         machine()
     );
     for table in tables {
@@ -328,7 +328,7 @@ mod tests {
         assert!(bandwidth.has_failures());
         let latency = table(Test::latency("WRITE", 8));
         assert_eq!(latency.ratio(1), Some(Spread { median: 0.5, min: 0.5, max: 1.0 }));
-        let text = markdown(&[latency], &Near::new());
+        let text = markdown(&[latency], &SharedCacheGate::new());
         assert!(text.contains("**8 B WRITE latency, one way**"), "{text}");
         assert!(text.contains("| UCX tcp | 1.00 (1.00 to 2.00) | 0.50 (0.50 to 1.00) |"), "{text}");
     }
@@ -355,7 +355,7 @@ mod tests {
             table
         };
         let test = Test::bandwidth("WRITE", 65536, 4096);
-        let text = markdown(&[test, test.bound_or_not()].map(table), &Near::new());
+        let text = markdown(&[test, test.bound_or_not()].map(table), &SharedCacheGate::new());
         assert!(text.contains(" Median of 2 rounds, in brackets "), "{text}");
         assert!(text.contains("**64 KiB WRITE bandwidth, link MTU 4200**"), "{text}");
         assert!(text.contains(", link MTU 4200, bound to CPUs or not, 6 rounds**"), "{text}");
@@ -372,10 +372,10 @@ mod tests {
             table
         };
         let test = Test::bandwidth("WRITE", 65536, 4096);
-        let one = markdown(&[table(test)], &Near::new());
+        let one = markdown(&[table(test)], &SharedCacheGate::new());
         assert!(one.contains("\n| | GB/s | times as good |\n| --- | --- | --- |\n"), "{one}");
         let crowded = test.with_qps(64).with_usual_recv_buffer();
-        let many = markdown(&[table(crowded)], &Near::new());
+        let many = markdown(&[table(crowded)], &SharedCacheGate::new());
         assert!(many.contains("64 queue pairs, link MTU 4200, receive buffer 208 KiB**"), "{many}");
         assert!(many.contains("| times as good | sent again, % |\n| --- | --- | --- | --- |\n"));
         assert!(many.contains("| rxe udp | 2.00 (2.00 to 2.00) |  | 0.004 (0.000 to 0.250) |\n"));

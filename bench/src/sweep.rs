@@ -2,8 +2,8 @@
 
 use super::contender::{Contender, Sample};
 use super::link::Link;
-use super::near::Near;
 use super::plot::{Axis, Line, Plot};
+use super::shared_cache::SharedCacheGate;
 use super::tests::Test;
 use rxe_harness::vm::Result;
 
@@ -16,10 +16,10 @@ const QPS: [u32; 6] = [1, 4, 16, 64, 256, 1000];
 pub(super) fn plots(
     contenders: &[&Contender],
     quick: bool,
-    near: &Near,
+    cache_gate: &SharedCacheGate,
     failures: &mut Vec<String>,
 ) -> Result<Vec<Plot>> {
-    let mut sweep = Sweep { contenders, quick, near, failures, cpu: Vec::new() };
+    let mut sweep = Sweep { contenders, quick, cache_gate, failures, cpu: Vec::new() };
     let write = |bytes| Test::bandwidth("WRITE", bytes, 4096);
     let send = |bytes| Test { mtu: 4096, ..Test::latency("SEND", bytes) };
     let mut bandwidth = sweep.sizes("WRITE bandwidth", &write)?;
@@ -99,7 +99,7 @@ pub(super) fn plots(
 struct Sweep<'a> {
     contenders: &'a [&'a Contender],
     quick: bool,
-    near: &'a Near,
+    cache_gate: &'a SharedCacheGate,
     failures: &'a mut Vec<String>,
     /// The CPU time of the bandwidth lines measured last, for messages of at least 1 KiB.
     cpu: Vec<Line>,
@@ -122,7 +122,9 @@ impl Sweep<'_> {
         let tests = ["WRITE", "SEND"].map(|op| Test::bandwidth(op, 65536, 4096));
         let link = Link::new(tests[0].link_mtu())?;
         for contender in self.contenders.iter().filter(|c| c.is_stream()) {
-            let Some(test) = tests.into_iter().find(|test| contender.can(*test)) else { continue };
+            let Some(test) = tests.into_iter().find(|test| contender.supports(*test)) else {
+                continue;
+            };
             let name = contender.name();
             eprint!("\r\x1b[KWRITE bandwidth: {name}");
             let Some(sample) = self.measure(&link, contender, test) else { continue };
@@ -140,7 +142,7 @@ impl Sweep<'_> {
         let mut lines: Vec<Line> = Vec::new();
         self.cpu.clear();
         for contender in self.contenders {
-            let tests: Vec<_> = tests.iter().filter(|test| contender.can(**test)).collect();
+            let tests: Vec<_> = tests.iter().filter(|test| contender.supports(**test)).collect();
             if tests.len() < 2 {
                 continue;
             }
@@ -171,7 +173,7 @@ impl Sweep<'_> {
 
     /// Does one short run.
     fn measure(&mut self, link: &Link, contender: &Contender, test: Test) -> Option<Sample> {
-        let measured = self.near.run(|| contender.measure(link, test, true));
+        let measured = self.cache_gate.run(|| contender.measure(link, test, true));
         let failed = |why: String| format!("{}, {test}: {}", contender.name(), why.trim());
         measured.map_err(|why| self.failures.push(failed(why))).ok()
     }

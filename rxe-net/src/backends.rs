@@ -5,10 +5,10 @@
 //! backend: it carries packets to processes of this host through shared memory, and passes all
 //! others to the backend inside.
 
-mod interval;
 pub(crate) mod l2;
 mod loss;
 pub(crate) mod packet;
+mod poll_backoff;
 pub mod probe;
 pub(crate) mod shm;
 pub(crate) mod udp;

@@ -2,15 +2,16 @@
 //! cuts links. It has no clock and no thread: its caller passes the time, so the same seed and the same
 //! calls give the same result.
 //!
-//! [`Star`] puts a switch with finite links and queues ([`Egress`]) in the middle. On Linux, a `Hub` connects
-//! several devices of one process in real time: each gets a `FabricPort`, which is a backend.
+//! [`SwitchedNetwork`] puts a switch with finite links and queues ([`Egress`]) in the middle. On
+//! Linux, a `Hub` connects several devices of one process in real time: each gets a `FabricPort`,
+//! which is a backend.
 //!
 //! Invariant: without rules, packets arrive in the order in which they were sent.
 
 mod egress;
 #[cfg(target_os = "linux")]
 mod port;
-mod star;
+mod switched;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch};
 pub use egress::{Egress, EgressCounters, EgressQueue, Marking, Passage};
 #[cfg(target_os = "linux")]
 pub use port::{FabricPort, Hub};
-pub use star::{LinkConfig, Star, StarCounters};
+pub use switched::{LinkConfig, SwitchCounters, SwitchedNetwork};
 
 use crate::wrappers::fault::{FaultPath, FaultRule, PathCounters};
 use crate::wrappers::pcap::Direction;

@@ -44,7 +44,7 @@ mod wrappers;
 #[doc(hidden)]
 pub mod untrusted {
     pub use crate::backends::shm::{lane, ring};
-    pub use crate::host::untrusted as lease;
+    pub use crate::host::untrusted as address_sharing;
 }
 
 pub use backend::{Backend, Capabilities, SendStatus, SrcPort};
@@ -64,18 +64,18 @@ pub use counters::Counters;
 pub use error::{L2Failure, NetError, PortOwner, XdpRefusal};
 pub use fabric::{
     Delivery, Egress, EgressCounters, EgressQueue, Fabric, FabricCounters, LinkConfig, Marking,
-    Passage, Star, StarCounters,
+    Passage, SwitchCounters, SwitchedNetwork,
 };
 #[cfg(target_os = "linux")]
 pub use fabric::{FabricPort, Hub};
 #[cfg(target_os = "linux")]
 pub use host::ask as report;
 #[cfg(target_os = "linux")]
-pub use host::membership::{Joiner, Membership};
+pub use host::membership::{Membership, MulticastJoiner};
+#[cfg(target_os = "linux")]
+pub use host::peer_probes::PeerProbes;
 #[cfg(target_os = "linux")]
 pub use host::port_owner::{process_is_stopped, process_name};
-#[cfg(target_os = "linux")]
-pub use host::questions::Questions;
 #[cfg(target_os = "linux")]
 pub use host::sharing::Sharing;
 #[cfg(target_os = "linux")]

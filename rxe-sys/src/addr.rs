@@ -94,15 +94,15 @@ fn family(f: libc::c_int) -> u16 {
 }
 
 /// Returns an IP address as 16 bytes: an IPv4 address is mapped into IPv6.
-pub fn wide(ip: IpAddr) -> [u8; 16] {
+pub fn to_mapped_octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     }
 }
 
-/// Converts 16 bytes back into an IP address; the inverse of [`wide`].
-pub fn narrow(ip: [u8; 16]) -> IpAddr {
+/// Converts 16 bytes back into an IP address; the inverse of [`to_mapped_octets`].
+pub fn from_mapped_octets(ip: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(ip).to_canonical()
 }
 

@@ -19,10 +19,10 @@
 //!   tick.
 //! - Dropping closes the number only if it is intact. Otherwise the number belongs to the program
 //!   or is closed.
-//! - Descriptors get high numbers ([`CheckedFd::internal`], [`CheckedFd::seen`]). The kernel hands
-//!   out the lowest free number, so a program that has closed everything gets these numbers again
-//!   only after hundreds of others. The low numbers also stay free for programs with small tables
-//!   of descriptors.
+//! - Descriptors get high numbers ([`CheckedFd::internal`], [`CheckedFd::for_program`]). The kernel
+//!   hands out the lowest free number, so a program that has closed everything gets these numbers
+//!   again only after hundreds of others. The low numbers also stay free for programs with small
+//!   tables of descriptors.
 //!
 //! Between the check and the use another thread may still close and reuse the number. No program is
 //! known to do that; only the high number protects against it.
@@ -57,11 +57,12 @@ type Identity = (u64, u64);
 static OWNERS: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
 static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
 
-/// The lowest number for internal descriptors, unless the process limit is too low (`floor`).
+/// The lowest number for internal descriptors, unless the process limit is too low
+/// (`lowest_number`).
 const HIGH: u64 = 512;
 
 /// The lowest number for descriptors that the program sees.
-const SEEN: u64 = 256;
+const FOR_PROGRAM: u64 = 256;
 
 /// FD_SETSIZE: select(2) accepts only numbers below.
 const SELECT: RawFd = 1024;
@@ -71,9 +72,9 @@ impl CheckedFd {
     pub fn new(fd: OwnedFd) -> Self {
         let identity = identity(fd.as_fd());
         let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
-        if let Some(place) = place(&fd) {
+        if let Some(slot) = owner_slot(&fd) {
             // The kernel only hands out closed numbers, so a previous owner has lost this one.
-            place.store(owner, Ordering::Relaxed);
+            slot.store(owner, Ordering::Relaxed);
         }
         let intact_in = AtomicI64::new(tick());
         Self { fd: Some(fd), identity, owner, intact_in, generation: fork_generation() }
@@ -86,7 +87,7 @@ impl CheckedFd {
 
     /// Moves a descriptor that is checked already to a high number, if one is free.
     pub fn into_internal(self) -> Self {
-        rustix::io::fcntl_dupfd_cloexec(&self, floor(HIGH, 2)).map_or(self, Self::new)
+        rustix::io::fcntl_dupfd_cloexec(&self, lowest_number(HIGH, 2)).map_or(self, Self::new)
     }
 
     /// Wraps a descriptor that is handed to the program. Its number is above those that the program
@@ -96,9 +97,9 @@ impl CheckedFd {
     /// numbers for the first one that stands for a given descriptor of librdmacm. If that
     /// descriptor had a lower number than the program's, the search would wrongly find the
     /// descriptor itself.
-    pub fn seen(fd: OwnedFd) -> Self {
+    pub fn for_program(fd: OwnedFd) -> Self {
         let low = Self::new(fd);
-        match rustix::io::fcntl_dupfd_cloexec(&low, floor(SEEN, 4)) {
+        match rustix::io::fcntl_dupfd_cloexec(&low, lowest_number(FOR_PROGRAM, 4)) {
             Ok(high) if high.as_raw_fd() < SELECT => Self::new(high),
             _ => low,
         }
@@ -123,7 +124,7 @@ impl CheckedFd {
 
     /// Returns whether no other [`CheckedFd`] has received this number since.
     pub(crate) fn is_owner(&self) -> bool {
-        place(self).is_none_or(|place| place.load(Ordering::Relaxed) == self.owner)
+        owner_slot(self).is_none_or(|slot| slot.load(Ordering::Relaxed) == self.owner)
     }
 
     /// Checks that the number is still intact, at most once per tick of the coarse clock. Cheap
@@ -150,7 +151,7 @@ impl CheckedFd {
 }
 
 /// Returns the lowest number to use: `wanted`, or a `part`-th of the process limit if that is less.
-fn floor(wanted: u64, part: u64) -> RawFd {
+fn lowest_number(wanted: u64, part: u64) -> RawFd {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     RawFd::try_from(wanted.min(limit / part)).unwrap_or(0)
 }
@@ -181,7 +182,7 @@ impl AsRawFd for CheckedFd {
     }
 }
 
-fn place(fd: &impl AsRawFd) -> Option<&'static AtomicU64> {
+fn owner_slot(fd: &impl AsRawFd) -> Option<&'static AtomicU64> {
     OWNERS.get(usize::try_from(fd.as_raw_fd()).ok()?)
 }
 

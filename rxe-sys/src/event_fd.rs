@@ -21,7 +21,7 @@ use crate::Error;
 pub struct EventFd {
     fd: CheckedFd,
     /// The descriptor belongs to the program, so reading it may block.
-    of_program: bool,
+    for_program: bool,
 }
 
 impl EventFd {
@@ -32,7 +32,7 @@ impl EventFd {
     /// # Errors
     /// The process or the host has no free descriptor.
     pub fn new() -> Result<Self, Error> {
-        Ok(Self { fd: CheckedFd::internal(make(EventfdFlags::NONBLOCK)?), of_program: false })
+        Ok(Self { fd: CheckedFd::internal(make(EventfdFlags::NONBLOCK)?), for_program: false })
     }
 
     /// Creates an event descriptor for the program. Like the descriptor of a kernel device, it
@@ -41,8 +41,8 @@ impl EventFd {
     ///
     /// # Errors
     /// As [`EventFd::new`].
-    pub fn of_program() -> Result<Self, Error> {
-        Ok(Self { fd: CheckedFd::seen(make(EventfdFlags::empty())?), of_program: true })
+    pub fn for_program() -> Result<Self, Error> {
+        Ok(Self { fd: CheckedFd::for_program(make(EventfdFlags::empty())?), for_program: true })
     }
 
     /// Makes the descriptor readable.
@@ -60,7 +60,7 @@ impl EventFd {
             return;
         }
         // The read fails with EAGAIN if the descriptor is not set.
-        if !self.of_program {
+        if !self.for_program {
             let _ = rustix::io::read(&self.fd, &mut [0; 8]);
         } else if !matches!(read_now(&self.fd), Ok(_) | Err(Errno::AGAIN)) {
             read_as_nonblocking(&self.fd);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn both() -> [EventFd; 2] {
-        [EventFd::new().unwrap(), EventFd::of_program().unwrap()]
+        [EventFd::new().unwrap(), EventFd::for_program().unwrap()]
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn it_is_cleared_without_blocking_by_an_old_kernel_too() {
-        let event = EventFd::of_program().unwrap();
+        let event = EventFd::for_program().unwrap();
         event.set();
         read_as_nonblocking(&event.fd);
         assert!(!readable(&event));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_program_s_number_is_above_its_own_and_one_that_select_takes() {
-        let event = EventFd::of_program().unwrap();
+        let event = EventFd::for_program().unwrap();
         assert!((256..1024).contains(&event.as_raw_fd()), "{event:?}");
     }
 

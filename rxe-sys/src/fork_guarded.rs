@@ -29,9 +29,9 @@ impl ForkGuarded {
     /// Moves the descriptor to a high number and registers it for replacement in children.
     pub fn new(fd: OwnedFd) -> Self {
         ONCE.call_once(|| {
-            // SAFETY: `let_go` calls only functions that are allowed in a forked child. If there is
-            // no memory to register it, children keep the descriptors.
-            let _ = unsafe { libc::pthread_atfork(None, None, Some(let_go)) };
+            // SAFETY: `replace_guarded` calls only functions that are allowed in a forked child. If
+            // there is no memory to register it, children keep the descriptors.
+            let _ = unsafe { libc::pthread_atfork(None, None, Some(replace_guarded)) };
         });
         let fd = CheckedFd::internal(fd);
         if let Some((word, bit)) = place(&fd) {
@@ -76,7 +76,7 @@ fn place(fd: &CheckedFd) -> Option<(&'static AtomicU64, u64)> {
 
 /// Runs in a forked child: puts an empty event descriptor in place of each guarded one.
 /// Async-signal-safe.
-unsafe extern "C" fn let_go() {
+unsafe extern "C" fn replace_guarded() {
     // SAFETY: only system calls. The numbers belong to descriptors of the parent's `ForkGuarded`s,
     // whose copies in this child still own them.
     unsafe {

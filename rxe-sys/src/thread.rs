@@ -65,11 +65,11 @@ pub fn spawn_and_await<T: Send + 'static>(
 
 /// Calls `f` on a new thread and waits for it: for code that needs a large stack. A program may
 /// give its own threads as little as 16 KiB (PTHREAD_STACK_MIN). If no thread can be started, `f`
-/// runs on the calling thread.
+/// runs on the calling thread. `name` is as for [`spawn_thread`].
 ///
 /// # Panics
 /// If `f` panics. In debug builds also if the calling thread must not block.
-pub fn on_own_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+pub fn on_own_stack<T: Send>(name: &str, f: impl FnOnce() -> T + Send) -> T {
     may_block("waiting for a thread");
     let f = Mutex::new(Some(f));
     let run = || {
@@ -78,16 +78,16 @@ pub fn on_own_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     };
     let ran = thread::scope(|scope| {
         let before = block_signals();
-        let spawned = Builder::new().name("rxe-open".into()).spawn_scoped(scope, run);
+        let spawned = Builder::new().name(name.into()).spawn_scoped(scope, run);
         restore_signals(&before);
         spawned.ok().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
     });
-    ran.unwrap_or_else(|| here(run)).expect("it is called once")
+    ran.unwrap_or_else(|| in_own_frame(run)).expect("it is called once")
 }
 
 /// Calls `f` in a separate stack frame, so that the caller's frame stays small.
 #[inline(never)]
-fn here<T>(f: impl FnOnce() -> T) -> T {
+fn in_own_frame<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
@@ -148,9 +148,10 @@ mod tests {
         const LARGE: usize = 256 << 10;
         let fills =
             || std::hint::black_box([7_u8; LARGE]).iter().filter(|byte| **byte == 7).count();
-        let small = Builder::new().stack_size(64 << 10).spawn(move || on_own_stack(fills));
+        let small =
+            Builder::new().stack_size(64 << 10).spawn(move || on_own_stack("rxe-test", fills));
         assert_eq!(small.unwrap().join().unwrap(), LARGE);
-        let panics = || on_own_stack(|| std::panic::panic_any("for the test"));
+        let panics = || on_own_stack("rxe-test", || std::panic::panic_any("for the test"));
         let panicked = std::panic::catch_unwind(panics).unwrap_err();
         assert_eq!(panicked.downcast_ref(), Some(&"for the test"));
     }

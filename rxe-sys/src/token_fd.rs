@@ -19,7 +19,7 @@ impl TokenFd {
     /// The process or the host has no free descriptor.
     pub fn new() -> Result<Self, Error> {
         socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .map(|fd| Self(CheckedFd::seen(fd)))
+            .map(|fd| Self(CheckedFd::for_program(fd)))
             .map_err(|e| Error::os("make a descriptor", e))
     }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rxe_verbs::cluster::{Cluster, HostOptions, StarCounters};
+use rxe_verbs::cluster::{Cluster, HostOptions, SwitchCounters};
 use rxe_verbs::{Access, ConnectOptions, Result, Status};
 
 /// The number of messages of each sender.
@@ -24,7 +24,7 @@ pub(crate) fn run(
     seed: u64,
     senders: usize,
     congestion_control: bool,
-) -> Result<(String, StarCounters)> {
+) -> Result<(String, SwitchCounters)> {
     let mut cluster = Cluster::new(seed);
     let options = HostOptions { congestion_control, ..HostOptions::default() };
     let receiver = cluster.add_host_with(&options)?;
@@ -51,7 +51,7 @@ pub(crate) fn run(
         }
     }
     let counters = cluster.network().counters();
-    let (sent, lost, marked) = (counters.fabric.sent, counters.overflowed, counters.marked);
+    let (sent, lost, marked) = (counters.fabric.path.sent, counters.overflowed, counters.marked);
     let percent = |part: u64| part as f64 * 100.0 / sent.max(1) as f64;
     let found = format!(
         "{senders} senders, DCQCN {}: done after {:.1?}; {sent} packets, {:.1} % lost in the queue, {:.1} % marked",

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::thread;
 
 use rxe_harness::book::{self, Block, blocks};
-use rxe_harness::place;
+use rxe_harness::paths;
 use rxe_test_support::skipped;
 use rxe_words::{self as words, Entry, Text};
 
@@ -54,7 +54,7 @@ fn pages(language: &str) -> Vec<PathBuf> {
 /// Returns a shell script that runs the blocks of a page and prints the exit code and the output of
 /// each.
 fn script(blocks: &[Block]) -> String {
-    let checkout = place::checkout();
+    let checkout = paths::checkout();
     // The files that cargo builds are kept in a directory whose path does not change the place of
     // the program.
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("book");
@@ -108,7 +108,7 @@ fn run(page: &Path) -> Result<(), String> {
         return Ok(());
     }
     // The files that earlier pages told the reader to create.
-    let checkout = place::checkout().display();
+    let checkout = paths::checkout().display();
     let mut prepare = format!("ln -s {checkout}/pcaps pcaps; cp {checkout}/docs/examples/*.c .\n");
     for (program, library) in [("hello", "-libverbs"), ("connect", "-lrdmacm -libverbs")] {
         let has = |text: &str| blocks.iter().any(|block| block.text.contains(text));

@@ -3,7 +3,7 @@
 //! Debian's packages are downloaded.
 
 use rxe_harness::debs::Unpacked;
-use rxe_harness::{or_skip, place};
+use rxe_harness::{or_skip, paths};
 
 mod common;
 use common::{Where, alone};
@@ -126,7 +126,7 @@ END
         "#,
         variables = unpacked.variables(),
         libraries = unpacked.path("usr/lib/x86_64-linux-gnu").display(),
-        pool = place::checkout().join("tests/python/ceph_pool.py").display(),
+        pool = paths::checkout().join("tests/python/ceph_pool.py").display(),
     );
     let Some(said) = alone(&format!("Ceph ({place:?})"), "python3", &script) else { return };
     assert_eq!(said, "the same\n");

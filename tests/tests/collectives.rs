@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use rxe_harness::debs::Unpacked;
-use rxe_harness::{everything, or_skip, place, wheel};
+use rxe_harness::{everything, or_skip, paths, wheel};
 use rxe_test_support::skipped;
 
 mod common;
@@ -37,7 +37,7 @@ fn gloo(place: Where) {
     let mut compile = Command::new("g++");
     compile.args(["-O1", "-o"]).arg(&program).arg("-isystem").arg(unpacked.path("usr/include"));
     compile
-        .arg(place::checkout().join("tests/c/gloo.cc"))
+        .arg(paths::checkout().join("tests/c/gloo.cc"))
         .arg(unpacked.path("usr/lib/libgloo.so.0"));
     compile
         .arg(format!("-Wl,-rpath-link,{}", libraries.display()))
@@ -122,7 +122,7 @@ fn nccl(place: Where, variables: &str, options: &str) {
         trap - EXIT
         cat server"#,
         rxe = bin.0.join("rxe").display(),
-        script = place::checkout().join("tests/python/nccl_bytes.py").display(),
+        script = paths::checkout().join("tests/python/nccl_bytes.py").display(),
         library = wheel.join("nvidia/nccl/lib/libnccl.so.2").display(),
     );
     let Some(said) = alone(&test, "python3", &script) else { return };

@@ -19,7 +19,7 @@ mod common;
 
 use std::env;
 
-use rxe_harness::interop::{self, Asks, Backend, Options};
+use rxe_harness::interop::{self, Backend, Options, Requester};
 use rxe_harness::{everything, or_skip, skipped};
 
 #[test]
@@ -77,7 +77,7 @@ fn play(kernel: &str, backends: &[Backend], filter: Option<String>) {
     let options = Options {
         backends: backends.into(),
         brief: if everything() { Vec::new() } else { interop::brief(kernel) },
-        asks: Asks::BOTH.into(),
+        requesters: Requester::BOTH.into(),
         filter,
         verbose: true,
         capture: None,

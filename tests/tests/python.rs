@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rxe_harness::dist::{self, Arch, VERSION};
-use rxe_harness::{book, everything, or_skip, place, vm, wheel};
+use rxe_harness::{book, everything, or_skip, paths, vm, wheel};
 use rxe_test_support::skipped;
 
 mod common;
@@ -58,7 +58,7 @@ impl User {
         }
         // Root's own interpreter may be in a directory that only root may enter.
         let own = or_skip(wheel::python())?;
-        let python = if place::is_fit(&own) { own } else { "/usr/bin/python3".into() };
+        let python = if paths::is_usable(&own) { own } else { "/usr/bin/python3".into() };
         let user = Self { dir, python, wheel };
         let venv = format!("{} -m venv venv", user.python.display());
         match user.run(&venv) {
@@ -407,7 +407,7 @@ fn programs_of_other_wheels_run_in_the_same_venv() {
 
     let venv = venv.join("bin").display().to_string();
     let script =
-        |name: &str| format!("{venv}/python {}/tests/python/{name}", place::checkout().display());
+        |name: &str| format!("{venv}/python {}/tests/python/{name}", paths::checkout().display());
     let setup =
         format!("RXE={venv}/rxe; export UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=rxe_veth0:1");
     let nixl = script("nixl_bytes.py");

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use rxe_harness::vm::{Cmd, Kernel, Net, Spec, Vm};
-use rxe_harness::{everything, or_skip, place, programs};
+use rxe_harness::{everything, or_skip, paths, programs};
 use rxe_test_support::skipped;
 
 mod common;
@@ -201,7 +201,7 @@ fn qemu_moves_a_guest(pin: &str, place: Where) {
     if !installed(&test, "python3") {
         return;
     }
-    let source = place::checkout().join("tests/python/migrate.py");
+    let source = paths::checkout().join("tests/python/migrate.py");
     let source = source.display();
     let to = match place {
         Where::TwoHosts => "10.9.0.2 ip netns exec far",

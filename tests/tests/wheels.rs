@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use rxe_harness::{everything, or_skip, place, vm, wheel};
+use rxe_harness::{everything, or_skip, paths, vm, wheel};
 use rxe_test_support::skipped;
 
 mod common;
@@ -71,7 +71,7 @@ fn messages(transport: &str, variables: &str, place: Where) {
     let dir = Dir::new();
     let ranks = dir.0.join("ranks");
     // MPICH's compiler is a shell script that does not quote its arguments.
-    let source = place::checkout().join("tests/c/ranks.c");
+    let source = paths::checkout().join("tests/c/ranks.c");
     let mut compile = Command::new(mpich.join("bin/mpicc"));
     assert!(compile.args(["-O1", "-o"]).arg(&ranks).arg(source).status().unwrap().success());
     let hosts = match place {
@@ -129,7 +129,7 @@ fn mpi4py_over_libfabric_on_one_host() {
 
 /// Returns the command that runs a script of `tests/python`.
 fn python(script: &str) -> String {
-    format!("python3 {}/tests/python/{script}", place::checkout().display())
+    format!("python3 {}/tests/python/{script}", paths::checkout().display())
 }
 
 /// Runs `python/mpi4py_objects.py` over libfabric.

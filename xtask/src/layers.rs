@@ -1,11 +1,11 @@
-//! Checks which modules of a crate use which, against a table of floors.
+//! Checks which modules of a crate use which, against a table of layers.
 //!
-//! A crate (or a module of it, `within`) is a list of floors from top to bottom. A module may use
-//! modules on floors below its own and nothing else, so there are no cycles. [`check`] reads the
+//! A crate (or a module of it, `within`) is a list of layers from top to bottom. A module may use
+//! modules on layers below its own and nothing else, so there are no cycles. [`check`] reads the
 //! sources, follows every `mod`, and examines each path that begins with `crate`, `super` or
 //! `self`, in `use` items, in code and in macros. Tests may use any module.
 //!
-//! A module without a table must have no cycles among its children either ([`Graph::circle`]).
+//! A module without a table must have no cycles among its children either ([`Graph::cycle`]).
 
 mod page;
 mod picture;
@@ -21,20 +21,20 @@ pub use picture::{mermaid, text};
 use read::Reader;
 pub use table::LAYERS;
 
-/// The floors of a crate, or of one of its modules.
+/// The layers of a crate, or of one of its modules.
 #[derive(Clone, Copy, Debug)]
 pub struct Layers {
     /// The name of the crate's directory.
     pub name: &'static str,
     /// The module whose children these are, such as `a::b`; empty for the whole crate.
     pub within: &'static str,
-    /// The children, floor by floor, the highest floor first.
-    pub floors: &'static [&'static [&'static str]],
+    /// The children, layer by layer, the highest layer first.
+    pub layers: &'static [&'static [&'static str]],
 }
 
 /// A use of one module by another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrow {
+pub struct Use {
     /// The module that uses the other module.
     pub from: String,
     /// The module that is used.
@@ -51,7 +51,7 @@ pub struct Graph {
     /// The modules that are checked.
     pub modules: BTreeSet<String>,
     /// Every use of one module by another.
-    pub arrows: Vec<Arrow>,
+    pub uses: Vec<Use>,
 }
 
 impl Graph {
@@ -73,7 +73,7 @@ impl Graph {
 
     /// Returns the modules of a cycle, if there is one: each uses all others, directly or
     /// indirectly.
-    pub fn circle(&self) -> Option<Vec<&str>> {
+    pub fn cycle(&self) -> Option<Vec<&str>> {
         let edges = self.edges();
         let first = self.modules.iter().find(|name| {
             edges.iter().any(|edge| edge.0 == **name && picture::reaches(&edges, edge.1, name))
@@ -86,21 +86,21 @@ impl Graph {
 
     /// Returns every pair of a module and one that it uses, once.
     pub fn edges(&self) -> BTreeSet<(&str, &str)> {
-        self.arrows.iter().map(|arrow| (&*arrow.from, &*arrow.to)).collect()
+        self.uses.iter().map(|one| (&*one.from, &*one.to)).collect()
     }
 }
 
-/// Checks a crate against its floors.
+/// Checks a crate against its layers.
 ///
 /// # Errors
-/// Returns each arrow that does not go down, by file and line; each module that is on no floor; and
-/// each name on a floor that is not a module.
+/// Returns each use that does not go down, by file and line; each module that is on no layer; and
+/// each name on a layer that is not a module.
 pub fn check(layers: &Layers, graph: &Graph) -> Result<(), String> {
     let mut wrong = String::new();
-    let mut floors = BTreeMap::new();
-    for (floor, names) in layers.floors.iter().enumerate() {
+    let mut layer_of = BTreeMap::new();
+    for (layer, names) in layers.layers.iter().enumerate() {
         for &name in *names {
-            if floors.insert(name, floor).is_some() {
+            if layer_of.insert(name, layer).is_some() {
                 let _ = writeln!(wrong, "{}: {name} is on two floors", layers.name);
             }
             if !graph.modules.contains(name) {
@@ -113,7 +113,7 @@ pub fn check(layers: &Layers, graph: &Graph) -> Result<(), String> {
         }
     }
     for name in &graph.modules {
-        if !floors.contains_key(&**name) {
+        if !layer_of.contains_key(&**name) {
             let _ = writeln!(
                 wrong,
                 "{}: {name} is on no floor: add it to xtask/src/layers/table.rs",
@@ -121,8 +121,10 @@ pub fn check(layers: &Layers, graph: &Graph) -> Result<(), String> {
             );
         }
     }
-    for Arrow { from, to, place: (file, line), path } in &graph.arrows {
-        let (Some(own), Some(other)) = (floors.get(&**from), floors.get(&**to)) else { continue };
+    for Use { from, to, place: (file, line), path } in &graph.uses {
+        let (Some(own), Some(other)) = (layer_of.get(&**from), layer_of.get(&**to)) else {
+            continue;
+        };
         if own >= other {
             let how = if own == other { "beside" } else { "above" };
             let _ = writeln!(wrong, "{file}:{line}: {from} uses {path}, but {to} is {how} {from}");
@@ -141,11 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn every_arrow_goes_down() {
+    fn every_use_goes_down() {
         for layers in LAYERS {
             let graph = Graph::read(top(), layers).unwrap();
             assert!(
-                graph.edges().len() + 1 >= layers.floors.len(),
+                graph.edges().len() + 1 >= layers.layers.len(),
                 "{}: nothing was read",
                 layers.name
             );
@@ -156,15 +158,15 @@ mod tests {
     }
 
     #[test]
-    fn no_module_has_a_circle_among_its_children() {
+    fn no_module_has_a_cycle_among_its_children() {
         let mut crates: Vec<_> = LAYERS.iter().map(|layers| layers.name).collect();
         crates.dedup();
         for name in crates {
             for within in parents(&top().join(name).join("src"), "") {
                 let within: &'static str = within.leak();
-                let graph = Graph::read(top(), &Layers { name, within, floors: &[] }).unwrap();
-                let circle = graph.circle();
-                assert!(circle.is_none(), "{name}, {within}: {circle:?}");
+                let graph = Graph::read(top(), &Layers { name, within, layers: &[] }).unwrap();
+                let cycle = graph.cycle();
+                assert!(cycle.is_none(), "{name}, {within}: {cycle:?}");
             }
         }
     }
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_found_with_all_that_are_on_it() {
+    fn a_cycle_is_found_with_all_that_are_on_it() {
         let files = [
             ("lib.rs", "mod a; mod b; mod c; mod d;"),
             ("a.rs", "use crate::b;"),
@@ -191,9 +193,9 @@ mod tests {
             ("c.rs", "use crate::a; use crate::d;"),
             ("d.rs", ""),
         ];
-        assert_eq!(graph("", &files).circle(), Some(vec!["a", "b", "c"]));
+        assert_eq!(graph("", &files).cycle(), Some(vec!["a", "b", "c"]));
         assert_eq!(
-            graph("", &[("lib.rs", "mod a; mod d;"), files[4], ("a.rs", "use crate::d;")]).circle(),
+            graph("", &[("lib.rs", "mod a; mod d;"), files[4], ("a.rs", "use crate::d;")]).cycle(),
             None
         );
     }
@@ -214,7 +216,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, source).unwrap();
         }
-        Graph::read(dir.path(), &Layers { name: "it", within, floors: &[] }).unwrap()
+        Graph::read(dir.path(), &Layers { name: "it", within, layers: &[] }).unwrap()
     }
 
     #[test]
@@ -244,8 +246,8 @@ mod tests {
         ];
         assert_eq!(graph.edges(), expected.into_iter().collect());
         let place = |from: &str, to: &str| {
-            let arrow = graph.arrows.iter().find(|a| a.from == from && a.to == to).unwrap();
-            arrow.place.clone()
+            let found = graph.uses.iter().find(|a| a.from == from && a.to == to).unwrap();
+            found.place.clone()
         };
         assert_eq!(place("b", "d"), ("it/src/b/deep.rs".into(), 3));
         assert_eq!(place("c", "d"), ("it/src/c.rs".into(), 2));
@@ -274,7 +276,7 @@ mod tests {
             ("c.rs", "use crate::b;"),
         ];
         let graph = graph("", &files);
-        let check = |floors| check(&Layers { name: "it", within: "", floors }, &graph);
+        let check = |layers| check(&Layers { name: "it", within: "", layers }, &graph);
         assert_eq!(check(&[&["c"], &["b"], &["a"]]), Ok(()));
         let wrong = check(&[&["a"], &["b", "c"]]).unwrap_err();
         assert!(wrong.contains("it/src/b.rs:2: b uses crate::a, but a is above b"), "{wrong}");
@@ -292,7 +294,7 @@ mod tests {
             ("c.rs", ""),
         ];
         let graph = graph("", &files);
-        let layers = Layers { name: "it", within: "", floors: &[&["a"], &["b"], &["c"]] };
+        let layers = Layers { name: "it", within: "", layers: &[&["a"], &["b"], &["c"]] };
         assert_eq!(text(&layers, &graph), "it\n  a -> b\n  b -> c\n  c\n");
         let mermaid = mermaid(&layers, &graph);
         assert!(mermaid.contains("a --> b") && mermaid.contains("b --> c"));

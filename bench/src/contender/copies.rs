@@ -23,10 +23,10 @@ impl Copies {
 }
 
 /// Runs the program once, for a second. The program starts its other end itself.
-pub(super) fn run(program: &str, link: &Link, test: Test, how: Copies) -> Read {
+pub(super) fn run(program: &str, link: &Link, test: Test, method: Copies) -> Read {
     let way = match test.kind {
         Kind::Latency => "8 bytes one way",
-        _ => how.name(),
+        _ => method.name(),
     };
     let mut command = words(&format!("{program} {}", test.bytes));
     command.push(way.to_owned());
@@ -54,8 +54,8 @@ mod tests {
     fn each_line_is_read() {
         let text = "two copies: 10.44 GB/s\none copy, mapped: 40.00 GB/s\n\
                     8 bytes one way: 0.112 us\n";
-        for (how, rate) in [(Copies::Two, 10.44), (Copies::Mapped, 40.0)] {
-            assert_eq!(read(text, Kind::Bandwidth, how.name()).unwrap().value, rate);
+        for (method, rate) in [(Copies::Two, 10.44), (Copies::Mapped, 40.0)] {
+            assert_eq!(read(text, Kind::Bandwidth, method.name()).unwrap().value, rate);
         }
         assert_eq!(read(text, Kind::Latency, "8 bytes one way").unwrap().value, 0.112);
         assert!(read("", Kind::Latency, "8 bytes one way").is_none());

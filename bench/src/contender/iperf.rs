@@ -1,7 +1,7 @@
 //! `iperf3` with one TCP connection.
 
 use super::{Read, Reading, words};
-use crate::link::{Job, Link};
+use crate::link::{Link, ServerAndClient};
 
 const PORT: u16 = 5201;
 
@@ -9,7 +9,8 @@ const PORT: u16 = 5201;
 pub(super) fn run(link: &Link) -> Read {
     let server = words("iperf3 -s -1");
     let client = words(&format!("iperf3 -c {} -t 1 -J", link.host()));
-    let ran = link.run(&Job { port: PORT, ..Job::new(&server, &client) })?;
+    let ran =
+        link.run(&ServerAndClient { port: PORT, ..ServerAndClient::new(&server, &client) })?;
     let reading = serde_json::from_str(&ran.text).ok().and_then(|json: serde_json::Value| {
         let received = &json["end"]["sum_received"];
         let value = received["bits_per_second"].as_f64()? / 8e9;

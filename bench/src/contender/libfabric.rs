@@ -1,7 +1,7 @@
 //! `fi_pingpong` over libfabric's reliable datagrams over UDP.
 
 use super::{Read, Reading, words};
-use crate::link::{Job, Link};
+use crate::link::{Link, ServerAndClient};
 use crate::tests::Test;
 
 const PORT: u16 = 47592;
@@ -12,7 +12,8 @@ pub(super) fn run(link: &Link, test: Test, quick: bool) -> Read {
     let server =
         words(&format!("fi_pingpong -p udp;ofi_rxd -e rdm -I {iterations} -S {}", test.bytes));
     let client = [&server[..], &[link.host()]].concat();
-    let ran = link.run(&Job { port: PORT, ..Job::new(&server, &client) })?;
+    let ran =
+        link.run(&ServerAndClient { port: PORT, ..ServerAndClient::new(&server, &client) })?;
     let bytes = f64::from(iterations) * f64::from(test.bytes);
     let reading = result(&ran.text).map(|value| Reading { value, bytes, ..Reading::default() });
     Ok((ran, reading))

@@ -1,7 +1,7 @@
 //! perftest, unmodified, under `rxe run`.
 
 use super::{Read, Reading, Sample, Times, words};
-use crate::link::{Job, Link};
+use crate::link::{Link, ServerAndClient};
 use crate::tests::{Kind, Place, Test};
 
 const PORT: u16 = 18517;
@@ -12,7 +12,12 @@ pub(super) fn run(rxe: &str, link: &Link, test: Test, bound: bool) -> Read {
         words(&format!("{rxe} run --backend udp -- {}", command(test, messages(test), PORT)));
     let client = [&server[..], &[link.host()]].concat();
     let one_host = test.place == Place::Host;
-    let ran = link.run(&Job { port: PORT, one_host, bound, ..Job::new(&server, &client) })?;
+    let ran = link.run(&ServerAndClient {
+        port: PORT,
+        one_host,
+        bound,
+        ..ServerAndClient::new(&server, &client)
+    })?;
     let reading = read(&ran.text, test);
     Ok((ran, reading))
 }

@@ -1,7 +1,7 @@
 //! Bare UDP sockets, without a protocol: the example `raw_udp` of rxe-net.
 
 use super::{Read, Reading, words};
-use crate::link::{Job, Link};
+use crate::link::{Link, ServerAndClient};
 use crate::tests::{Kind, Test};
 
 const PORT: u16 = 18519;
@@ -16,7 +16,8 @@ pub(super) fn run(program: &str, link: &Link, test: Test, gso: bool) -> Read {
     };
     let server = words(&format!("{program} {mode} {bytes}{}", if gso { " --gso" } else { "" }));
     let client = [&server[..], &[link.host()]].concat();
-    let ran = link.run(&Job { port: PORT, ..Job::new(&server, &client) })?;
+    let ran =
+        link.run(&ServerAndClient { port: PORT, ..ServerAndClient::new(&server, &client) })?;
     let value = ran.text.trim().parse::<f64>().ok();
     let reading = value.map(|value| match test.kind {
         Kind::Latency => Reading { value, bytes: f64::NAN, ..Reading::default() },

@@ -1,7 +1,7 @@
 //! `rxe perf`, as a user would run it.
 
 use super::{Read, Reading, Times, words};
-use crate::link::{Job, Link};
+use crate::link::{Link, ServerAndClient};
 use crate::tests::{Kind, Place, Test};
 use rxe_harness::vm::{HOST_V4, LINK};
 
@@ -15,7 +15,11 @@ pub(super) fn run(rxe: &str, link: &Link, test: Test, backend: &str, bound: bool
     let server = words(&format!("{rxe} {} --backend {}", command(test), option(backend)));
     let client = [&server[..], &words(&client_options(link, test))].concat();
     let one_host = test.place == Place::Host;
-    measure(link, test, &Job { one_host, bound, ..Job::new(&server, &client) })
+    measure(
+        link,
+        test,
+        &ServerAndClient { one_host, bound, ..ServerAndClient::new(&server, &client) },
+    )
 }
 
 /// Runs `rxe perf` once over endpoints of layer 2 on the link's interfaces.
@@ -31,7 +35,11 @@ pub(super) fn run_layer2(rxe: &str, link: &Link, test: Test) -> Read {
         );
         ["sh".into(), "-c".into(), script]
     };
-    measure(link, test, &Job::new(&end(201, ""), &end(202, &client_options(link, test))))
+    measure(
+        link,
+        test,
+        &ServerAndClient::new(&end(201, ""), &end(202, &client_options(link, test))),
+    )
 }
 
 /// Returns the argument of `--backend`.
@@ -52,8 +60,8 @@ fn client_options(link: &Link, test: Test) -> String {
     format!("-s{} -D1 -m{} -q{} --json {}", test.bytes, test.mtu, test.qps, link.host())
 }
 
-fn measure(link: &Link, test: Test, job: &Job<'_>) -> Read {
-    let ran = link.run(&Job { port: PORT, ..*job })?;
+fn measure(link: &Link, test: Test, pair: &ServerAndClient<'_>) -> Read {
+    let ran = link.run(&ServerAndClient { port: PORT, ..*pair })?;
     let reading = serde_json::from_str(&ran.text).ok().and_then(|json| read(&json, test));
     Ok((ran, reading))
 }

@@ -1,7 +1,7 @@
 //! `ucx_perftest`.
 
 use super::{Read, Reading, words};
-use crate::link::{Job, Link};
+use crate::link::{Link, ServerAndClient};
 use crate::tests::{Kind, Place, Test};
 
 const PORT: u16 = 13337;
@@ -39,7 +39,12 @@ pub(super) fn run(link: &Link, test: Test, transport: &'static str, quick: bool)
         _ => &[("UCX_TLS", "posix")],
     };
     let one_host = test.place == Place::Host;
-    let ran = link.run(&Job { one_host, port: PORT, env, ..Job::new(&server, &client) })?;
+    let ran = link.run(&ServerAndClient {
+        one_host,
+        port: PORT,
+        env,
+        ..ServerAndClient::new(&server, &client)
+    })?;
     // The warm-up (`-w`) adds a twentieth of the iterations.
     let bytes = f64::from(iterations) * 1.05 * f64::from(test.bytes);
     let reading =

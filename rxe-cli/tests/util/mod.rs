@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use rxe_harness::place;
+use rxe_harness::paths;
 use rxe_test_support::skipped;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -16,12 +16,12 @@ pub(crate) const RXE: &str = env!("CARGO_BIN_EXE_rxe");
 /// other users can use the path.
 pub(crate) fn reachable() -> PathBuf {
     let (rxe, library) = (Path::new(RXE), "librxe_preload.so");
-    if place::is_fit(rxe) {
+    if paths::is_usable(rxe) {
         return rxe.to_owned();
     }
     let built = rxe.parent().expect("a directory");
     let files = if built.join(library).exists() { &["rxe", library][..] } else { &["rxe"] };
-    place::programs(built, files, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap().join("rxe")
+    paths::programs(built, files, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap().join("rxe")
 }
 
 /// Only loopback.

@@ -37,7 +37,7 @@ use rxe_core::types::Time;
 use rxe_core::wire::{Frame, Mac, TxBatch};
 
 use self::dgram::DgramLink;
-use self::discovery::{Sighting, probe};
+use self::discovery::{AddressInfo, probe};
 use self::endpoint::Endpoint;
 use self::interface::InterfaceLink;
 use self::link::{Arrival, Link};
@@ -46,7 +46,7 @@ use self::tap::TapLink;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::error::{L2Failure, NetError};
-use crate::host::membership::{Joiner, Membership};
+use crate::host::membership::{Membership, MulticastJoiner};
 use crate::host::port_owner;
 use crate::host::sharing::Sharing;
 use crate::interface::{Address, Interface, MacAddr};
@@ -153,8 +153,8 @@ impl L2Backend {
                 let _ = self.link.push(&[&probe(self.endpoint.mac, address.ip)]);
             }
             self.link.flush()?;
-            self.work_until(begun + at + DAD_TIME / 2, |endpoint, seen| {
-                let (Sighting::Has(address, mac) | Sighting::Probes(address, mac)) = seen?;
+            self.work_until(begun + at + DAD_TIME / 2, |endpoint, info| {
+                let (AddressInfo::Has(address, mac) | AddressInfo::Probes(address, mac)) = info?;
                 // A bridge may return our own frames.
                 let other = mac != endpoint.mac;
                 (other && addresses.iter().any(|a| a.ip == address))
@@ -196,7 +196,7 @@ impl L2Backend {
     fn work_until(
         &mut self,
         until: Time,
-        mut done: impl FnMut(&Endpoint, Option<Sighting>) -> Option<Result<(), L2Failure>>,
+        mut done: impl FnMut(&Endpoint, Option<AddressInfo>) -> Option<Result<(), L2Failure>>,
     ) -> Result<(), NetError> {
         loop {
             let now = self.now();
@@ -205,17 +205,17 @@ impl L2Backend {
             // Bounded, because in a flood the loop would never end.
             let mut left = FRAMES;
             while result.is_none() && left > 0 {
-                let mut seen = None;
+                let mut info = None;
                 let endpoint = &mut self.endpoint;
                 let other = &mut |arrival: &Arrival<'_>| {
-                    seen = Some(endpoint.other(arrival.bytes, now));
+                    info = Some(endpoint.process_other(arrival.bytes, now));
                 };
                 if !self.link.next(other)? {
                     break;
                 }
                 left -= 1;
                 self.endpoint.after_input(&mut *self.link, now);
-                result = done(&self.endpoint, seen.flatten());
+                result = done(&self.endpoint, info.flatten());
             }
             self.link.flush()?;
             if let Some(result) = result {
@@ -270,11 +270,11 @@ impl Backend for L2Backend {
             packets += 1;
         }
         while packets < budget {
-            let (mut taken, mut seen) = (None, None);
+            let (mut taken, mut info) = (None, None);
             let more = link.next(&mut |arrival| {
                 taken = endpoint.take_packets(arrival, sink);
                 if taken.is_none() {
-                    seen = endpoint.other(arrival.bytes, now);
+                    info = endpoint.process_other(arrival.bytes, now);
                 }
             })?;
             if !more {
@@ -283,8 +283,8 @@ impl Backend for L2Backend {
             packets += taken.unwrap_or(1);
             if taken.is_none() {
                 endpoint.after_input(&mut **link, now);
-                if let Some(seen) = seen {
-                    endpoint.heard(seen, &mut **link, now);
+                if let Some(info) = info {
+                    endpoint.process_address_info(info, &mut **link, now);
                 }
             }
         }
@@ -333,11 +333,11 @@ impl Backend for L2Backend {
 }
 
 impl Sharing for L2Backend {
-    fn joiner(&self) -> Joiner {
+    fn joiner(&self) -> MulticastJoiner {
         let addresses = &self.endpoint.addresses;
         let families = [IpAddr::is_ipv4, IpAddr::is_ipv6];
         let families = families.map(|is| addresses.iter().any(|address| is(&address.ip)));
-        Joiner::station(self.link.interface(), families)
+        MulticastJoiner::station(self.link.interface(), families)
     }
 
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {

@@ -36,8 +36,8 @@ use crate::backends::loss::{Loss, count_lost};
 use crate::backends::udp::sockets::Sockets;
 use crate::counters::Counters;
 use crate::error::NetError;
-use crate::host::membership::{Joiner, Membership};
-use crate::host::questions::Questions;
+use crate::host::membership::{Membership, MulticastJoiner};
+use crate::host::peer_probes::PeerProbes;
 use crate::host::sharing::Sharing;
 use crate::host::udp_socket::UdpSocket;
 use crate::host::{Blocks, Endpoint, Handle, PortGroups};
@@ -71,7 +71,7 @@ pub struct PacketBackend {
     /// The interface's socket, then the socket on loopback, if that is another interface.
     links: Vec<Link>,
     /// The index of the link that the last frame came from.
-    hot: usize,
+    last_active: usize,
     /// The number of [`Backend::receive`] calls.
     turn: u32,
     /// The raw sockets for packets that the kernel routes.
@@ -133,7 +133,7 @@ impl PacketBackend {
         Ok(Self {
             segment: config.segment && links.iter().all(|l| l.socket.vnet),
             links,
-            hot: 0,
+            last_active: 0,
             turn: 0,
             raw: RawSockets::open(device.index)
                 .map_err(|e| privilege(e, "open a raw IP socket"))?,
@@ -298,15 +298,15 @@ impl Backend for PacketBackend {
         // does not cost a call for each socket. Every 16th call reads all links, so that none
         // starves.
         self.turn = self.turn.wrapping_add(1);
-        let mut packets = self.receive_from(self.hot, budget, sink)?;
+        let mut packets = self.receive_from(self.last_active, budget, sink)?;
         if packets > 0 && !self.turn.is_multiple_of(16) {
             return Ok(packets);
         }
-        let first = self.hot;
+        let first = self.last_active;
         for index in (0..self.links.len()).filter(|&index| index != first) {
             let got = self.receive_from(index, budget, sink)?;
             if got > 0 {
-                self.hot = index;
+                self.last_active = index;
                 packets += got;
             }
         }
@@ -340,8 +340,8 @@ impl Backend for PacketBackend {
 }
 
 impl Sharing for PacketBackend {
-    fn joiner(&self) -> Joiner {
-        Joiner::on(self.device.index, &self.config.netdev, self.config.buffer)
+    fn joiner(&self) -> MulticastJoiner {
+        MulticastJoiner::on(self.device.index, &self.config.netdev, self.config.buffer)
     }
 
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
@@ -382,13 +382,13 @@ impl Sharing for PacketBackend {
         self.sockets.set_gsi(open)
     }
 
-    fn questions(&mut self) -> Option<&mut Questions> {
-        Some(self.sockets.questions())
+    fn peer_probes(&mut self) -> Option<&mut PeerProbes> {
+        Some(self.sockets.peer_probes())
     }
 }
 
 /// Stops this process's socket on a shared address from receiving. The socket only keeps the port,
 /// so that the host does not answer with "port unreachable".
 fn keep_port(endpoint: &Endpoint, device: &NetDev) -> Result<(), NetError> {
-    UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index).deafen()
+    UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index).mute()
 }

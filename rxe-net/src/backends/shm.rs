@@ -23,12 +23,12 @@ pub mod lane;
 mod link;
 mod listeners;
 mod offers;
+mod registered;
 pub mod ring;
 mod send;
 #[cfg(test)]
 mod tests;
 mod wake;
-mod watched;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -40,15 +40,15 @@ use smallvec::SmallVec;
 
 use self::link::{Incoming, Outgoing};
 use self::listeners::Listeners;
+use self::registered::Registered;
 use self::ring::{Broken, MAX_RECORD};
 use self::send::LocalSend;
-use self::watched::Watched;
 use crate::backend::{Backend, Capabilities, SendStatus};
-use crate::backends::interval::Interval;
+use crate::backends::poll_backoff::PollBackoff;
 use crate::counters::Counters;
 use crate::error::NetError;
-use crate::host::membership::{Joiner, Membership};
-use crate::host::questions::Questions;
+use crate::host::membership::{Membership, MulticastJoiner};
+use crate::host::peer_probes::PeerProbes;
 use crate::host::sharing::Sharing;
 use crate::host::{PortGroups, message};
 use rxe_sys::unix::UnixSocket;
@@ -65,28 +65,28 @@ pub struct Shm<B> {
     counters: Counters,
     addresses: Vec<IpAddr>,
     /// The processes that have connected and not offered a ring yet, the oldest first.
-    callers: Vec<Watched<UnixSocket>>,
+    callers: Vec<Registered<UnixSocket>>,
     incoming: Vec<Incoming>,
     routes: HashMap<Destination, Route>,
     /// The rings of `routes`; `None` for a ring that was given up.
-    rings: Vec<Option<Watched<Outgoing>>>,
+    rings: Vec<Option<Registered<Outgoing>>>,
     /// The last result of `route` for direct packets: source, destination and ring.
     last: Option<(IpAddr, Destination, Option<usize>)>,
     /// The rings that have received packets since the last call of `send`.
     touched: SmallVec<[usize; 4]>,
     /// The packets that this device sends to itself, as messages.
-    own: VecDeque<Vec<u8>>,
-    own_bytes: usize,
+    loopback: VecDeque<Vec<u8>>,
+    loopback_bytes: usize,
     /// The inner backend was given direct packets, so its `send` must be called.
     unflushed: bool,
     /// The timeout of a full ring: [`RECEIVER_TIMEOUT`], except in tests.
     receiver_timeout: Duration,
     /// Created with the first ring, or with the first packet to the device itself.
-    alarm: Option<Alarm>,
-    own_signalled: bool,
+    wakeups: Option<Wakeups>,
+    unsignalled_set: bool,
     retry_set: bool,
-    /// Watches the wake-ups, the alarm, listeners and connections. It is the inner backend's epoll
-    /// descriptor, if that has one.
+    /// Watches the wake-ups of rings and of the device itself, listeners and connections. It is the
+    /// inner backend's epoll descriptor, if that has one.
     epoll: Epoll,
     /// The epoll descriptor is not the inner backend's.
     own_epoll: bool,
@@ -98,28 +98,28 @@ pub struct Shm<B> {
     /// The number of `receive` calls since a ring had something.
     since_ring: u32,
     /// When to poll the wire.
-    wire: Interval,
+    wire: PollBackoff,
     /// When to poll for offers and for closed connections.
-    control: Interval,
+    control: PollBackoff,
     turn: usize,
     buf: Box<[u8; MAX_RECORD]>,
 }
 
 /// Wakes the thread that sleeps on the descriptors, in addition to the wake-ups of the rings.
-struct Alarm {
+struct Wakeups {
     /// Readable while there is something to receive that the sender has not signalled. A busy
     /// receiver sets and clears it for each full budget of packets. A timer that expires
     /// immediately would do the same, but it interrupts the CPU, which takes 30 µs in some VMs.
-    unsignalled: Watched<EventFd>,
+    unsignalled: Registered<EventFd>,
     /// Readable when a send that found a full ring should be tried again.
-    retry: Watched<TimerFd>,
+    retry: Registered<TimerFd>,
 }
 
-impl Alarm {
+impl Wakeups {
     fn new(by: &Epoll) -> Result<Self, NetError> {
         Ok(Self {
-            unsignalled: Watched::new(EventFd::new()?, by, WAKE)?,
-            retry: Watched::new(TimerFd::new()?, by, WAKE)?,
+            unsignalled: Registered::new(EventFd::new()?, by, WAKE)?,
+            retry: Registered::new(TimerFd::new()?, by, WAKE)?,
         })
     }
 }
@@ -130,7 +130,7 @@ type Destination = (IpAddr, u8);
 /// The path of packets to a destination.
 enum Route {
     /// This device itself.
-    Own,
+    Loopback,
     /// The ring with this index.
     Ring(usize),
     /// The inner backend, for this many further bursts; then shared memory is tried again.
@@ -146,13 +146,13 @@ const RETRY: Duration = Duration::from_micros(100);
 /// A ring is busy if it had something within this many calls of `receive`.
 const BUSY_CALLS: u32 = 1000;
 /// The shortest and the longest interval between polls of the wire while a ring is busy, in calls
-/// plus packets ([`Interval`]). A poll that finds something resets the interval; each one that does
-/// not doubles it. The limit is about 50 µs of polling or of packets.
+/// plus packets ([`PollBackoff`]). A poll that finds something resets the interval; each one that
+/// does not doubles it. The limit is about 50 µs of polling or of packets.
 const WIRE_INTERVAL: [u32; 2] = [4, 256];
 /// The shortest and the longest interval between polls for offers and closed connections, in the
 /// same unit.
-const LOOK_INTERVAL: [u32; 2] = [8, 256];
-/// The epoll data of wake-ups and of the alarm.
+const CONTROL_INTERVAL: [u32; 2] = [8, 256];
+/// The epoll data of all wake-ups.
 const WAKE: u64 = 1;
 /// The epoll data of listeners and connections.
 const CONTROL: u64 = 2;
@@ -180,20 +180,20 @@ impl<B: Backend + Sharing> Shm<B> {
             rings: Vec::new(),
             last: None,
             touched: SmallVec::new(),
-            own: VecDeque::new(),
-            own_bytes: 0,
+            loopback: VecDeque::new(),
+            loopback_bytes: 0,
             unflushed: false,
             receiver_timeout: RECEIVER_TIMEOUT,
-            alarm: None,
-            own_signalled: false,
+            wakeups: None,
+            unsignalled_set: false,
             retry_set: false,
             epoll,
             own_epoll,
             listen_again_in: 0,
             watching: false,
             since_ring: BUSY_CALLS,
-            wire: Interval::new(WIRE_INTERVAL),
-            control: Interval::new(LOOK_INTERVAL),
+            wire: PollBackoff::new(WIRE_INTERVAL),
+            control: PollBackoff::new(CONTROL_INTERVAL),
             turn: 0,
             buf: vec![0; MAX_RECORD].try_into().expect("as long as asked for"),
         };
@@ -214,26 +214,26 @@ impl<B: Backend + Sharing> Shm<B> {
         self.addresses = addresses.to_vec();
     }
 
-    /// Creates the alarm if necessary. Returns whether there is one: without it, shared memory is
-    /// not used.
-    fn has_alarm(&mut self) -> bool {
-        if self.alarm.is_none() {
-            self.alarm = Alarm::new(&self.epoll).ok();
+    /// Creates the wake-ups of the device if necessary. Returns whether they exist: without them,
+    /// shared memory is not used.
+    fn has_wakeups(&mut self) -> bool {
+        if self.wakeups.is_none() {
+            self.wakeups = Wakeups::new(&self.epoll).ok();
         }
-        self.alarm.is_some()
+        self.wakeups.is_some()
     }
 
     /// Receives packets to the device itself and from rings. Returns their number.
     fn receive_here(&mut self, budget: usize, sink: &mut dyn FnMut(&Frame<'_>)) -> usize {
         let mut packets = 0;
-        for message in self.own.drain(..) {
+        for message in self.loopback.drain(..) {
             if let Some(frame) = message::parse(&message) {
                 packets += frame.payloads().count();
                 self.counters.rx_bytes += frame.payload.len() as u64;
                 sink(&frame);
             }
         }
-        self.own_bytes = 0;
+        self.loopback_bytes = 0;
         let count = self.incoming.len();
         self.turn = self.turn.wrapping_add(1);
         let mut broken = None;
@@ -262,13 +262,13 @@ impl<B: Backend + Sharing> Shm<B> {
         if !self.watching {
             return;
         }
-        let mut unsignalled = !self.own.is_empty();
+        let mut unsignalled = !self.loopback.is_empty();
         for link in &mut self.incoming {
             unsignalled |= link.prepare_sleep();
         }
-        if unsignalled != self.own_signalled {
-            self.own_signalled = unsignalled;
-            if let Some(Alarm { unsignalled: event, .. }) = &self.alarm {
+        if unsignalled != self.unsignalled_set {
+            self.unsignalled_set = unsignalled;
+            if let Some(Wakeups { unsignalled: event, .. }) = &self.wakeups {
                 if unsignalled { event.set() } else { event.clear() }
             }
         }
@@ -280,7 +280,7 @@ impl<B: Backend + Sharing> Shm<B> {
         // that: polling ones try again anyway.
         if on && (self.watching || !self.retry_set) || !on && self.retry_set {
             self.retry_set = on;
-            if let Some(Alarm { retry, .. }) = &self.alarm {
+            if let Some(Wakeups { retry, .. }) = &self.wakeups {
                 retry.set_after(on.then_some(RETRY));
             }
         }
@@ -300,14 +300,14 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
         let mut packets = self.receive_here(budget, sink);
         self.since_ring = if packets > 0 { 0 } else { self.since_ring.saturating_add(1) };
         let busy = self.since_ring < BUSY_CALLS;
-        if self.wire.is_over(packets) || !busy {
+        if self.wire.is_due(packets) || !busy {
             let arrived = self.inner.receive(budget, sink)?;
-            self.wire.begin(arrived > 0);
+            self.wire.restart(arrived > 0);
             packets += arrived;
         }
-        if self.control.is_over(packets) {
-            let found = self.look_around();
-            self.control.begin(found || !busy);
+        if self.control.is_due(packets) {
+            let found = self.poll_control();
+            self.control.restart(found || !busy);
         }
         self.prepare_sleep();
         Ok(packets)
@@ -347,7 +347,7 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
         }
         // Destinations on the wire are searched for on this host again.
         self.last = self.last.filter(|(.., ring)| ring.is_some());
-        if !self.own.is_empty() {
+        if !self.loopback.is_empty() {
             self.prepare_sleep();
         }
         self.set_retry(status == SendStatus::Congested);
@@ -425,11 +425,11 @@ impl<B: Backend + Sharing> Sharing for Shm<B> {
         self.inner.set_gsi(open)
     }
 
-    fn questions(&mut self) -> Option<&mut Questions> {
-        self.inner.questions()
+    fn peer_probes(&mut self) -> Option<&mut PeerProbes> {
+        self.inner.peer_probes()
     }
 
-    fn joiner(&self) -> Joiner {
+    fn joiner(&self) -> MulticastJoiner {
         self.inner.joiner()
     }
 

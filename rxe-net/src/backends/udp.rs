@@ -13,13 +13,13 @@
 //! Invariant: a packet leaves with the source port of its header and, over IPv4, with its index in
 //! the burst as ID (see [`crate::host::udp_socket`]); its ICRC is computed for that. If the kernel
 //! does not segment a burst, its packets leave one by one, with ID 0 and a new ICRC (see
-//! [`apart`]).
+//! [`unsegmented`]).
 
-mod apart;
 mod senders;
 pub(crate) mod sockets;
 #[cfg(test)]
 mod tests;
+mod unsegmented;
 
 use std::io;
 use std::net::IpAddr;
@@ -28,15 +28,15 @@ use std::sync::Arc;
 use rxe_core::wire::{Burst, Frame, NetHeader, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
 
-use self::apart::Unsegmented;
 use self::senders::{Senders, ports_of_block};
 use self::sockets::Sockets;
+use self::unsegmented::Unsegmented;
 use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
 use crate::backends::loss::{Loss, count_lost};
 use crate::counters::Counters;
 use crate::error::NetError;
-use crate::host::membership::{Joiner, Membership};
-use crate::host::questions::Questions;
+use crate::host::membership::{Membership, MulticastJoiner};
+use crate::host::peer_probes::PeerProbes;
 use crate::host::sharing::Sharing;
 use crate::host::udp_socket::{UdpSocket, sender_error};
 use crate::host::{Endpoint, Handle, PortGroups};
@@ -86,7 +86,7 @@ pub struct UdpBackend {
     config: UdpConfig,
     device: NetDev,
     /// Destinations that the kernel does not segment for.
-    apart: Unsegmented,
+    unsegmented: Unsegmented,
     /// Whether packets leave with the IPv6 flow label of their header. Cleared when a packet is
     /// first refused for its label: while any program on this host has reserved a label, the kernel
     /// refuses every label that a socket has not requested.
@@ -154,7 +154,7 @@ impl UdpBackend {
             groups,
             config: config.clone(),
             device,
-            apart: Unsegmented::default(),
+            unsegmented: Unsegmented::default(),
             labels: true,
             partial: None,
             arena: RecvArena::new(BUFFERS, 64 << 10),
@@ -180,14 +180,16 @@ impl UdpBackend {
         let too_big = burst.segment + overhead > self.capabilities.link_mtu;
         let loss = match error.raw_os_error() {
             Some(libc::EIO | libc::EINVAL) if too_big => Loss::TooBig,
-            Some(libc::EIO | libc::EINVAL) if packets > 1 && !self.apart.has(burst.net.dst) => {
-                self.apart.insert(burst.net.dst);
+            Some(libc::EIO | libc::EINVAL)
+                if packets > 1 && !self.unsegmented.has(burst.net.dst) =>
+            {
+                self.unsegmented.insert(burst.net.dst);
                 return Ok(false);
             }
             // Labels are given up only for a packet that the kernel has no other reason to refuse.
             Some(libc::EINVAL) if unlabelled(&burst.net, !self.labels, packets) > 0 => {
                 self.labels = false;
-                self.apart.remove(burst.net.dst);
+                self.unsegmented.remove(burst.net.dst);
                 return Ok(false);
             }
             _ => match Loss::of(&error) {
@@ -212,14 +214,14 @@ impl UdpBackend {
     // Not inlined: the tables for many packets would enlarge the caller's frame, and a program may
     // give its threads little stack.
     #[inline(never)]
-    fn send_apart(&mut self, batch: &TxBatch, burst: &Burst) -> Result<SendStatus, NetError> {
+    fn send_packets(&mut self, batch: &TxBatch, burst: &Burst) -> Result<SendStatus, NetError> {
         let sent = self.partial.take().filter(|(at, _)| *at == burst.bytes.start);
         let sent = sent.map_or(0, |(_, packets)| packets);
         let Some(socket) = self.senders.socket(&self.sockets, &burst.net) else {
             return Ok(SendStatus::Done);
         };
         let chunks = batch.bytes(burst).chunks(burst.segment.max(1)).enumerate().skip(sent);
-        let singles: Vec<_> = chunks.map(|(i, p)| apart::single(&burst.net, i, p)).collect();
+        let singles: Vec<_> = chunks.map(|(i, p)| unsegmented::single(&burst.net, i, p)).collect();
         let labels = self.labels;
         let single = |(body, icrc)| Outgoing {
             addr: socket.destination(&burst.net),
@@ -273,8 +275,8 @@ impl Backend for UdpBackend {
     }
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
-        self.sockets.try_again();
-        self.senders.try_again(self.sockets.epoll());
+        self.sockets.clear_blocked();
+        self.senders.clear_blocked(self.sockets.epoll());
         while let Some(first) = batch.pending().first() {
             let (src, src_port) = (first.net.src, first.net.src_port);
             let own = self.sockets.of(src).is_some();
@@ -290,13 +292,14 @@ impl Backend for UdpBackend {
                 continue;
             };
             let segments = self.capabilities.tx.burst_segments;
-            let apart = &mut self.apart;
-            let mut goes_apart = |burst: &Burst| {
-                burst.packets() > 1 && (burst.packets() > segments || apart.has(burst.net.dst))
+            let unsegmented = &mut self.unsegmented;
+            let mut is_unsegmented = |burst: &Burst| {
+                burst.packets() > 1
+                    && (burst.packets() > segments || unsegmented.has(burst.net.dst))
             };
-            if goes_apart(first) {
+            if is_unsegmented(first) {
                 let labels = self.labels;
-                if self.send_apart(batch, first)? == SendStatus::Blocked {
+                if self.send_packets(batch, first)? == SendStatus::Blocked {
                     return Ok(SendStatus::Blocked);
                 }
                 batch.mark_sent(usize::from(labels == self.labels));
@@ -308,7 +311,7 @@ impl Backend for UdpBackend {
                 burst.net.src == src
                     && burst.net.src_port == src_port
                     && burst.net.dst.is_ipv4() == src.is_ipv4()
-                    && !goes_apart(burst)
+                    && !is_unsegmented(burst)
             };
             for burst in batch.pending().iter().take(BATCH).take_while(same) {
                 let segment = (burst.packets() > 1).then_some(burst.segment);
@@ -361,8 +364,8 @@ impl Backend for UdpBackend {
 }
 
 impl Sharing for UdpBackend {
-    fn joiner(&self) -> Joiner {
-        Joiner::on(self.device.index, &self.config.netdev, self.config.recv_buffer)
+    fn joiner(&self) -> MulticastJoiner {
+        MulticastJoiner::on(self.device.index, &self.config.netdev, self.config.recv_buffer)
     }
 
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
@@ -406,8 +409,8 @@ impl Sharing for UdpBackend {
         self.sockets.set_gsi(open)
     }
 
-    fn questions(&mut self) -> Option<&mut Questions> {
-        Some(self.sockets.questions())
+    fn peer_probes(&mut self) -> Option<&mut PeerProbes> {
+        Some(self.sockets.peer_probes())
     }
 }
 
@@ -424,7 +427,7 @@ fn unlabelled(net: &NetHeader, labels: bool, packets: usize) -> u64 {
 /// Wraps this process's socket on a shared address.
 fn adopt(endpoint: &Endpoint, device: &NetDev, config: &UdpConfig) -> UdpSocket {
     let mut socket = UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index);
-    socket.renew();
+    socket.discard_received();
     socket.set_buffers(config.recv_buffer, config.send_buffer);
     socket.merge(config.segment);
     socket

@@ -47,16 +47,16 @@ pub use self::mode::XdpMode;
 use self::queues::Queues;
 use self::sender::Transmitted;
 use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
-use crate::backends::interval::Interval;
 use crate::backends::loss::{Loss, count_lost};
 use crate::backends::packet::headers::Headers;
 use crate::backends::packet::raw::{RawSockets, nth};
 use crate::backends::packet::route::{Path, Paths};
+use crate::backends::poll_backoff::PollBackoff;
 use crate::backends::udp::sockets::Sockets;
 use crate::counters::Counters;
 use crate::error::NetError;
-use crate::host::membership::{Joiner, Membership};
-use crate::host::questions::Questions;
+use crate::host::membership::{Membership, MulticastJoiner};
+use crate::host::peer_probes::PeerProbes;
 use crate::host::sharing::Sharing;
 use crate::host::udp_socket::UdpSocket;
 use crate::host::{Endpoint, Handle, PortGroups, READY};
@@ -99,7 +99,7 @@ pub struct XdpBackend {
     /// The UDP sockets for packets that the program passes to the kernel.
     sockets: Sockets,
     /// When to poll `sockets`.
-    look: Interval,
+    udp_poll: PollBackoff,
     /// Declared after the sockets, so that it is dropped after them.
     groups: Handle,
     device: NetDev,
@@ -116,8 +116,8 @@ pub struct XdpBackend {
 }
 
 /// The shortest and the longest interval between polls of the UDP sockets, in calls of `receive`
-/// plus packets ([`Interval`]).
-const LOOK_INTERVAL: [u32; 2] = [1, 32];
+/// plus packets ([`PollBackoff`]).
+const UDP_POLL_INTERVAL: [u32; 2] = [1, 32];
 /// The number of receive buffers for the UDP sockets.
 const BUFFERS: usize = 16;
 
@@ -174,7 +174,7 @@ impl XdpBackend {
             paths: Paths::new(),
             recent: Recent::default(),
             sockets,
-            look: Interval::new(LOOK_INTERVAL),
+            udp_poll: PollBackoff::new(UDP_POLL_INTERVAL),
             groups,
             device,
             config: XdpConfig { netdev: netdev.to_owned(), ..config.clone() },
@@ -349,9 +349,9 @@ impl Backend for XdpBackend {
             self.flush()?;
         }
         let mut packets = self.receive_redirected(budget, sink)?;
-        if self.look.is_over(packets) {
+        if self.udp_poll.is_due(packets) {
             let ready = self.sockets.epoll().has(READY);
-            self.look.begin(ready);
+            self.udp_poll.restart(ready);
             if ready {
                 let Self { sockets, arena, counters, .. } = self;
                 packets += sockets.receive(arena, counters, budget, sink)?;
@@ -399,8 +399,8 @@ impl Backend for XdpBackend {
 }
 
 impl Sharing for XdpBackend {
-    fn joiner(&self) -> Joiner {
-        Joiner::on(self.device.index, &self.config.netdev, self.config.buffer)
+    fn joiner(&self) -> MulticastJoiner {
+        MulticastJoiner::on(self.device.index, &self.config.netdev, self.config.buffer)
     }
 
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
@@ -440,15 +440,15 @@ impl Sharing for XdpBackend {
         self.sockets.set_gsi(open)
     }
 
-    fn questions(&mut self) -> Option<&mut Questions> {
-        Some(self.sockets.questions())
+    fn peer_probes(&mut self) -> Option<&mut PeerProbes> {
+        Some(self.sockets.peer_probes())
     }
 }
 
 /// Wraps this process's socket on a shared address.
 fn adopt(endpoint: &Endpoint, device: &NetDev, config: &XdpConfig) -> UdpSocket {
     let mut socket = UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index);
-    socket.renew();
+    socket.discard_received();
     socket.set_buffers(config.buffer, 0);
     socket.merge(true);
     socket

@@ -14,7 +14,7 @@ use super::Fabric;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::error::NetError;
-use crate::host::membership::{Joiner, Membership};
+use crate::host::membership::{Membership, MulticastJoiner};
 use crate::host::sharing::Sharing;
 use crate::rng::Rng;
 use crate::wrappers::fault::FaultRule;
@@ -206,8 +206,8 @@ impl Backend for FabricPort {
 }
 
 impl Sharing for FabricPort {
-    fn joiner(&self) -> Joiner {
-        Joiner::default()
+    fn joiner(&self) -> MulticastJoiner {
+        MulticastJoiner::default()
     }
 
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {

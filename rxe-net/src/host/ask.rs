@@ -16,8 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::control::{ControlMessage, REPORT_HEADER};
 use super::directory::candidates;
 pub use super::opened::OpenedDevices;
-pub use super::patience::Patience;
 pub use super::report::{MAX_REPORT, Question, Reporter};
+pub use super::timeout::Timeout;
 use rxe_sys::may_block;
 pub use rxe_sys::sockopt::network_namespace;
 use rxe_sys::unix::{UnixSocket, own_uid};
@@ -96,7 +96,7 @@ impl ReportSocket {
 }
 
 /// Queries all these sockets, 64 at a time. Waits for each group of 64 at most `timeout` for
-/// stopped processes, and longer for running ones ([`Patience`]). Each answer comes with the index
+/// stopped processes, and longer for running ones ([`Timeout`]). Each answer comes with the index
 /// of its socket. Sockets without a listener are left out.
 pub fn ask(
     sockets: &[ReportSocket],
@@ -113,7 +113,7 @@ fn ask_some(
     question: Question,
     timeout: Duration,
 ) -> Vec<(usize, Answer)> {
-    let patience = Patience::new(timeout);
+    let timeout = Timeout::new(timeout);
     let asked = sockets.iter().filter_map(|(at, to)| {
         let (socket, peer) = UnixSocket::connect_to(&to.path, to.uid).ok()?;
         let sent = socket.send(&ControlMessage::Report(question).emit(), &[]);
@@ -128,7 +128,7 @@ fn ask_some(
         let mut waiting: Vec<_> = asked
             .iter_mut()
             .filter(|(_, _, answer)| {
-                let more = if silent(answer) { patience.left(answer.pid) } else { Duration::ZERO };
+                let more = if silent(answer) { timeout.left(answer.pid) } else { Duration::ZERO };
                 left = left.max(more);
                 !more.is_zero()
             })

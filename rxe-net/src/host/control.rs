@@ -37,7 +37,7 @@ use super::directory::ScopedAddr;
 use super::report::{MAX_REPORT, Question, Reporter};
 use super::stream::CaptureStream;
 use crate::error::NetError;
-use rxe_sys::addr::{narrow, wide};
+use rxe_sys::addr::{from_mapped_octets, to_mapped_octets};
 use rxe_sys::spawn_and_await;
 use rxe_sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct, own_uid};
 use rxe_sys::{Epoll, EventFd, SharedFd};
@@ -85,7 +85,7 @@ impl ControlMessage {
     /// Returns the message as bytes.
     pub fn emit(self) -> [u8; LEN] {
         let (kind, a, b, address) = match self {
-            Self::Ask { address, from, to } => (1, from, to, wide(address)),
+            Self::Ask { address, from, to } => (1, from, to, to_mapped_octets(address)),
             Self::Give { count, last } => (2, count, last, [0; 16]),
             Self::OtherVersion(_) => (4, 0, 0, [0; 16]),
             Self::Report(Question { subject, from }) => (5, subject, 0, wide_number(from)),
@@ -104,7 +104,7 @@ impl ControlMessage {
         match *rest {
             [version, ..] if version != VERSION => Some(Self::OtherVersion(version)),
             [_, 1, from, to, _, ref address @ ..] => {
-                Some(Self::Ask { address: narrow(address.try_into().ok()?), from, to })
+                Some(Self::Ask { address: from_mapped_octets(address.try_into().ok()?), from, to })
             }
             [_, 2, count, last, ..] => Some(Self::Give { count, last }),
             [version, 4, ..] => Some(Self::OtherVersion(version)),

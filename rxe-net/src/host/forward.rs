@@ -18,8 +18,8 @@ use rxe_core::wire::{Frame, qpn_block};
 use smallvec::SmallVec;
 
 use super::directory::{Directory, ScopedAddr};
-use super::forwarder::{Forwarder, Parcel, Recipient};
-use super::mad::{self, For};
+use super::forwarder::{ForwardedMessage, Forwarder, Recipient};
+use super::mad::{self, MadRecipient};
 use super::message;
 use super::services::Services;
 use super::tx_queue::TxQueue;
@@ -156,26 +156,26 @@ impl Forwarding {
     /// Forwards a packet to QP1 that belongs to another process. Returns whether it did.
     fn forward_mad(&mut self, frame: &Frame<'_>) -> bool {
         match mad::destination(frame.payload) {
-            For::Block(block) => self.forward(frame, block),
-            For::Service(service) => {
+            MadRecipient::Block(block) => self.forward(frame, block),
+            MadRecipient::Service(service) => {
                 let address = frame.net.dst;
                 if self.services.has(service, address) {
                     return false;
                 }
                 let own = self.inboxes.iter().find(|inbox| inbox.address == address);
                 let Some(Inbox { block, socket: Some(_), .. }) = own else { return false };
-                let otherwise = *block;
-                self.leave_to_thread(frame, Recipient::Service { service, otherwise })
+                let fallback_block = *block;
+                self.leave_to_thread(frame, Recipient::Service { service, fallback_block })
             }
-            For::Listener => {
+            MadRecipient::Listener => {
                 if self.is_shared(frame.net.dst) {
                     // Without a thread the other processes lose the packet, as on a wire.
-                    let _ = self.leave_to_thread(frame, Recipient::Listeners { but: self.own });
+                    let _ = self.leave_to_thread(frame, Recipient::Listeners { except: self.own });
                 }
                 // This process may be meant too.
                 false
             }
-            For::Anybody => false,
+            MadRecipient::AnyProcess => false,
         }
     }
 
@@ -189,8 +189,11 @@ impl Forwarding {
         let Some(inbox) = self.directory.inbox(&addr, block) else { return false };
         if !self.directory.in_memory() {
             let own = self.inboxes.iter().find(|inbox| inbox.address == frame.net.dst);
-            let Some(Inbox { block: otherwise, .. }) = own else { return false };
-            return self.leave_to_thread(frame, Recipient::Block { block, otherwise: *otherwise });
+            let Some(Inbox { block: fallback_block, .. }) = own else { return false };
+            return self.leave_to_thread(
+                frame,
+                Recipient::Block { block, fallback_block: *fallback_block },
+            );
         }
         // The kernel looks the path up, which never waits for a disk in this directory.
         may_block_at("sending to a path", &inbox);
@@ -207,6 +210,6 @@ impl Forwarding {
     fn leave_to_thread(&self, frame: &Frame<'_>, to: Recipient) -> bool {
         let addr = ScopedAddr::new(frame.net.dst, self.scope);
         let message = [&message::emit(frame), frame.payload].concat();
-        self.forwarder.send(Parcel { addr, to, message })
+        self.forwarder.send(ForwardedMessage { addr, to, message })
     }
 }

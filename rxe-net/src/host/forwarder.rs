@@ -37,13 +37,13 @@ pub(super) struct Forwarder {
 
 /// A job for the thread.
 enum Job {
-    Forward(Parcel, Waiting),
+    Forward(ForwardedMessage, Waiting),
     /// Releases the claims of ended listeners when their time is over.
     Expire,
 }
 
 /// A message to forward.
-pub(super) struct Parcel {
+pub(super) struct ForwardedMessage {
     /// The address on which the message has arrived.
     pub(super) addr: ScopedAddr,
     pub(super) to: Recipient,
@@ -52,14 +52,15 @@ pub(super) struct Parcel {
 
 /// The recipient of a message.
 pub(super) enum Recipient {
-    /// The device that has this block; if there is none, the device that has the block `otherwise`.
-    Block { block: u8, otherwise: u8 },
+    /// The device that has this block; if there is none, the device that has the block
+    /// `fallback_block`.
+    Block { block: u8, fallback_block: u8 },
     /// The device that listens to the service. If there is none, the device that has the block
-    /// `otherwise`.
-    Service { service: u64, otherwise: u8 },
+    /// `fallback_block`.
+    Service { service: u64, fallback_block: u8 },
     /// All devices that listen to a service, or did until recently, except the one that has these
     /// blocks.
-    Listeners { but: Blocks },
+    Listeners { except: Blocks },
 }
 
 impl Forwarder {
@@ -70,12 +71,12 @@ impl Forwarder {
 
     /// Forwards a message. Returns `false` if there is no thread. If too many bytes wait, the
     /// message is lost, as on a wire.
-    pub(super) fn send(&self, parcel: Parcel) -> bool {
-        let waiting = Waiting::new(&self.waiting, parcel.message.len());
+    pub(super) fn send(&self, forwarded: ForwardedMessage) -> bool {
+        let waiting = Waiting::new(&self.waiting, forwarded.message.len());
         if self.waiting.load(Ordering::Relaxed) > CAPACITY {
             return true;
         }
-        self.give(Job::Forward(parcel, waiting))
+        self.give(Job::Forward(forwarded, waiting))
     }
 
     /// Tells the thread that a listener has ended. It calls [`Services::expire`] when its time is
@@ -152,9 +153,9 @@ impl Thread {
                 None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match job {
-                Ok(Job::Forward(parcel, waiting)) => {
+                Ok(Job::Forward(forwarded, waiting)) => {
                     drop(waiting);
-                    self.forward(&parcel);
+                    self.forward(&forwarded);
                 }
                 Ok(Job::Expire) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -163,37 +164,37 @@ impl Thread {
         }
     }
 
-    fn forward(&mut self, parcel: &Parcel) {
-        match parcel.to {
-            Recipient::Block { block, otherwise } => {
-                if !self.send(parcel, block) {
-                    self.send(parcel, otherwise);
+    fn forward(&mut self, forwarded: &ForwardedMessage) {
+        match forwarded.to {
+            Recipient::Block { block, fallback_block } => {
+                if !self.send(forwarded, block) {
+                    self.send(forwarded, fallback_block);
                 }
             }
-            Recipient::Service { service, otherwise } => {
+            Recipient::Service { service, fallback_block } => {
                 let sent = [service, closed_service(service)].into_iter().any(|service| {
-                    let block = self.directory.claimed_by(&parcel.addr, service);
-                    block.is_some_and(|block| self.send(parcel, block))
+                    let block = self.directory.claimed_by(&forwarded.addr, service);
+                    block.is_some_and(|block| self.send(forwarded, block))
                 });
                 if !sent {
-                    self.send(parcel, otherwise);
+                    self.send(forwarded, fallback_block);
                 }
             }
-            Recipient::Listeners { but } => {
-                for block in self.directory.claimants(&parcel.addr).iter() {
-                    if !but.has(block) {
-                        self.send(parcel, block);
+            Recipient::Listeners { except } => {
+                for block in self.directory.claimants(&forwarded.addr).iter() {
+                    if !except.has(block) {
+                        self.send(forwarded, block);
                     }
                 }
             }
         }
     }
 
-    /// Sends a parcel to an inbox. Returns `false` if the inbox does not exist.
-    fn send(&mut self, parcel: &Parcel, block: u8) -> bool {
-        let inbox = self.directory.inbox(&parcel.addr, block).ok_or(io::ErrorKind::NotFound);
+    /// Sends a message to an inbox. Returns `false` if the inbox does not exist.
+    fn send(&mut self, forwarded: &ForwardedMessage, block: u8) -> bool {
+        let inbox = self.directory.inbox(&forwarded.addr, block).ok_or(io::ErrorKind::NotFound);
         let to = inbox.map_err(io::Error::from).and_then(|path| Ok(SocketAddrUnix::new(path)?));
-        to.is_ok_and(|to| self.out.send(to, &parcel.message, &[]))
+        to.is_ok_and(|to| self.out.send(to, &forwarded.message, &[]))
     }
 }
 
@@ -206,8 +207,12 @@ mod tests {
     use super::*;
     use rxe_sys::unix::NamedSocket;
 
-    fn parcel(addr: ScopedAddr) -> Parcel {
-        Parcel { addr, to: Recipient::Block { block: 1, otherwise: 2 }, message: vec![0; 4096] }
+    fn forwarded(addr: ScopedAddr) -> ForwardedMessage {
+        ForwardedMessage {
+            addr,
+            to: Recipient::Block { block: 1, fallback_block: 2 },
+            message: vec![0; 4096],
+        }
     }
 
     #[test]
@@ -220,7 +225,7 @@ mod tests {
         *forwarder.jobs.lock() = Some(jobs);
         let addr = ScopedAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0);
         for _ in 0..10 * CAPACITY / 4096 {
-            assert!(forwarder.send(parcel(addr)));
+            assert!(forwarder.send(forwarded(addr)));
         }
         assert_eq!(theirs.try_iter().count(), CAPACITY / 4096);
     }
@@ -235,10 +240,11 @@ mod tests {
         let forwarder = Forwarder::new(directory, &services);
         // A thread that has ended with a message in its queue.
         let (jobs, theirs) = channel();
-        jobs.send(Job::Forward(parcel(addr), Waiting::new(&forwarder.waiting, CAPACITY))).unwrap();
+        jobs.send(Job::Forward(forwarded(addr), Waiting::new(&forwarder.waiting, CAPACITY)))
+            .unwrap();
         drop(theirs);
         *forwarder.jobs.lock() = Some(jobs);
-        assert!(forwarder.send(parcel(addr)));
+        assert!(forwarder.send(forwarded(addr)));
         rustix::event::poll(&mut [PollFd::new(&inbox, PollFlags::IN)], None).unwrap();
         assert_eq!(inbox.receive(&mut [0; 8192]).unwrap().unwrap().len, 4096);
     }

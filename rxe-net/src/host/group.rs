@@ -54,7 +54,7 @@ pub(super) fn enter(
     }
     // A process that does not see this directory may have done the same concurrently. Each adds its
     // sockets before it checks, so at least one of the two notices.
-    if let Some(other) = stranger(at, &group) {
+    if let Some(other) = foreign_socket(at, &group) {
         return Err(not_shared(at, other));
     }
     Ok(group)
@@ -273,7 +273,7 @@ fn await_departed(
     while let Some(other) = not_among(address, ours) {
         if tried != Some(other) {
             // A program that does not share the port will not go away soon, so report it now.
-            drop(make(address).map_err(|e| whose(e, other))?);
+            drop(make(address).map_err(|e| with_owner(e, other))?);
             // The previous socket is gone. On a busy host it takes time until all are.
             until = deadline.anew(time);
             tried = Some(other);
@@ -287,7 +287,7 @@ fn await_departed(
 }
 
 /// Returns a socket on the address that is not one of `ours`, where `/proc` can tell.
-fn stranger(at: GroupLocation<'_>, ours: &[SharedFd]) -> Option<port_owner::Bound> {
+fn foreign_socket(at: GroupLocation<'_>, ours: &[SharedFd]) -> Option<port_owner::Bound> {
     if at.addr.is_link_local() { None } else { not_among(at.addr.address, ours) }
 }
 
@@ -299,7 +299,7 @@ fn not_among(address: IpAddr, ours: &[SharedFd]) -> Option<port_owner::Bound> {
 }
 
 /// Replaces the error "port in use" if a process of another user has the port.
-fn whose(error: NetError, other: port_owner::Bound) -> NetError {
+fn with_owner(error: NetError, other: port_owner::Bound) -> NetError {
     match error {
         // The kernel's own socket has inode 0.
         NetError::PortInUse { address, .. } if other.inode != 0 && other.uid != own_uid() => {

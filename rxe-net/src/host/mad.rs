@@ -7,7 +7,7 @@
 
 /// The recipient of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum For {
+pub(super) enum MadRecipient {
     /// The process that has this block.
     Block(u8),
     /// The process that listens on this service.
@@ -15,7 +15,7 @@ pub(super) enum For {
     /// A process that listens; the message does not say which.
     Listener,
     /// Any process, because all would refuse or answer the packet in the same way.
-    Anybody,
+    AnyProcess,
 }
 
 /// The offset of the management datagram, after BTH and DETH. Its header has 24 bytes.
@@ -29,11 +29,11 @@ const SIDR_REQ: u16 = 0x0017;
 const SIDR_REP: u16 = 0x0018;
 
 /// Returns the recipient of a packet to QP1. `packet` holds all bytes from BTH to ICRC.
-pub(super) fn destination(packet: &[u8]) -> For {
-    route(packet).unwrap_or(For::Anybody)
+pub(super) fn destination(packet: &[u8]) -> MadRecipient {
+    route(packet).unwrap_or(MadRecipient::AnyProcess)
 }
 
-fn route(packet: &[u8]) -> Option<For> {
+fn route(packet: &[u8]) -> Option<MadRecipient> {
     if *packet.get(MAD + 1)? != CLASS_CM {
         return None;
     }
@@ -41,13 +41,13 @@ fn route(packet: &[u8]) -> Option<For> {
     Some(match attribute {
         REQ | SIDR_REQ => {
             let service = packet.get(BODY + 8..BODY + 16)?.try_into().ok()?;
-            For::Service(u64::from_be_bytes(service))
+            MadRecipient::Service(u64::from_be_bytes(service))
         }
         // A SIDR_REP begins with the request ID of the process that asked. In other messages the
         // receiver's communication ID is the second field.
-        SIDR_REP => For::Block(*packet.get(BODY)?),
-        REJ if *packet.get(BODY + 4..BODY + 8)? == [0; 4] => For::Listener,
-        _ => For::Block(*packet.get(BODY + 4)?),
+        SIDR_REP => MadRecipient::Block(*packet.get(BODY)?),
+        REJ if *packet.get(BODY + 4..BODY + 8)? == [0; 4] => MadRecipient::Listener,
+        _ => MadRecipient::Block(*packet.get(BODY + 4)?),
     })
 }
 
@@ -67,31 +67,39 @@ mod tests {
     #[test]
     fn requests_go_by_service_and_all_else_by_the_receiver_s_id() {
         let service = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x06, 0x12, 0x34];
-        assert_eq!(destination(&packet(REQ, &service)), For::Service(0x0106_1234));
-        assert_eq!(destination(&packet(SIDR_REQ, &service)), For::Service(0x0106_1234));
+        assert_eq!(destination(&packet(REQ, &service)), MadRecipient::Service(0x0106_1234));
+        assert_eq!(destination(&packet(SIDR_REQ, &service)), MadRecipient::Service(0x0106_1234));
         let ids = [5, 0, 0, 1, 9, 0, 0, 2];
-        assert_eq!(destination(&packet(SIDR_REP, &ids)), For::Block(5));
+        assert_eq!(destination(&packet(SIDR_REP, &ids)), MadRecipient::Block(5));
         for attribute in [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x19, 0x1a] {
-            assert_eq!(destination(&packet(attribute, &ids)), For::Block(9), "{attribute:#x}");
+            assert_eq!(
+                destination(&packet(attribute, &ids)),
+                MadRecipient::Block(9),
+                "{attribute:#x}"
+            );
         }
     }
 
     #[test]
     fn a_client_that_gives_up_names_nobody() {
         let ids = [5, 0, 0, 1, 0, 0, 0, 0];
-        assert_eq!(destination(&packet(REJ, &ids)), For::Listener);
-        assert_eq!(destination(&packet(0x14, &ids)), For::Block(0), "no other message does");
-        assert_eq!(destination(&packet(REJ, &[5, 0, 0, 1, 0, 0, 0, 1])), For::Block(0));
+        assert_eq!(destination(&packet(REJ, &ids)), MadRecipient::Listener);
+        assert_eq!(
+            destination(&packet(0x14, &ids)),
+            MadRecipient::Block(0),
+            "no other message does"
+        );
+        assert_eq!(destination(&packet(REJ, &[5, 0, 0, 1, 0, 0, 0, 1])), MadRecipient::Block(0));
     }
 
     #[test]
     fn what_is_no_message_of_the_cm_is_anybody_s() {
         let mut other = packet(REQ, &[0; 16]);
         other[MAD + 1] = 0x03;
-        assert_eq!(destination(&other), For::Anybody);
+        assert_eq!(destination(&other), MadRecipient::AnyProcess);
         let whole = packet(REQ, &[0; 16]);
         for len in 0..BODY + 16 {
-            assert_eq!(destination(&whole[..len]), For::Anybody, "{len}");
+            assert_eq!(destination(&whole[..len]), MadRecipient::AnyProcess, "{len}");
         }
     }
 }

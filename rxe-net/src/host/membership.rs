@@ -18,11 +18,11 @@ use crate::error::NetError;
 use crate::host::udp_socket::UdpSocket;
 use rxe_sys::SharedFd;
 use rxe_sys::may_block;
-use rxe_sys::station;
+use rxe_sys::packet_membership;
 
 /// Joins multicast groups for a backend, without locking the backend.
 #[derive(Clone, Debug, Default)]
-pub struct Joiner(How);
+pub struct MulticastJoiner(How);
 
 #[derive(Clone, Debug, Default)]
 enum How {
@@ -36,7 +36,7 @@ enum How {
     Station { interface: Option<u32>, families: [bool; 2] },
 }
 
-impl Joiner {
+impl MulticastJoiner {
     /// Returns a joiner for an interface. Each group gets a receive buffer of `recv_buffer` bytes.
     pub(crate) fn on(index: u32, netdev: &str, recv_buffer: usize) -> Self {
         Self(How::Host { index, netdev: netdev.into(), recv_buffer })
@@ -98,8 +98,8 @@ enum Holds {
 /// Opens a packet socket that receives nothing itself. While it is open, the interface receives the
 /// group.
 fn receive_frames(interface: u32, group: [u8; 6]) -> io::Result<SharedFd> {
-    let socket = station::unbound(SocketType::RAW)?;
-    station::add_group(socket.as_fd(), interface, group)?;
+    let socket = packet_membership::unbound(SocketType::RAW)?;
+    packet_membership::add_group(socket.as_fd(), interface, group)?;
     Ok(SharedFd::guarded(socket))
 }
 

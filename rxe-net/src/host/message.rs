@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use rxe_core::wire::{Frame, IpId, NetHeader};
 
 use super::control::VERSION;
-use rxe_sys::addr::wide;
+use rxe_sys::addr::to_mapped_octets;
 
 /// The length of the header in bytes.
 pub(crate) const LEN: usize = 60;
@@ -37,8 +37,8 @@ pub(crate) fn emit_header(net: &NetHeader, segment: usize) -> [u8; LEN] {
     bytes[16..18].copy_from_slice(&id.to_be_bytes());
     bytes[18..20].copy_from_slice(&flags.to_be_bytes());
     bytes[20..24].copy_from_slice(&segment.to_be_bytes());
-    bytes[24..40].copy_from_slice(&wide(src));
-    bytes[40..56].copy_from_slice(&wide(dst));
+    bytes[24..40].copy_from_slice(&to_mapped_octets(src));
+    bytes[40..56].copy_from_slice(&to_mapped_octets(dst));
     bytes
 }
 

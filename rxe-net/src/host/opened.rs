@@ -6,7 +6,7 @@
 //!
 //! Neither end trusts the other. Both have the same user, and nothing is received but the end of
 //! the connection. A stopped capture delays a device by [`PATIENCE`] at most; a slow one may take
-//! longer ([`Patience`]).
+//! longer ([`Timeout`]).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +18,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::directory::Directory;
-use super::patience::Patience;
+use super::timeout::Timeout;
 use rxe_sys::may_block;
 use rxe_sys::unix::{NamedSocket, Rights, UnixSocket, own_uid};
 
@@ -79,13 +79,13 @@ impl AsFd for OpenedDevices {
 }
 
 /// Announces a device to the capture that listens in this directory, if there is one. Waits until
-/// the capture has begun; at most `patience` if the capture is stopped.
-pub(super) fn announce(root: &Path, patience: Duration) {
+/// the capture has begun; at most `timeout` if the capture is stopped.
+pub(super) fn announce(root: &Path, timeout: Duration) {
     let Ok((capture, by)) = UnixSocket::connect_to(&root.join(NAME), own_uid()) else { return };
     may_block("waiting for a capture");
-    let patience = Patience::new(patience);
+    let timeout = Timeout::new(timeout);
     loop {
-        let left = patience.left(by.pid);
+        let left = timeout.left(by.pid);
         let mut fds = [PollFd::from_borrowed_fd(capture.as_fd(), PollFlags::IN)];
         match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
             // The wait was interrupted by a signal of the program, or it is time to check the

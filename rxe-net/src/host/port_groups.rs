@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::control::{ControlSocket, ControlSockets};
-use super::deadline::{Deadline, TIMEOUT, Turn, Turns};
+use super::deadline::{Deadline, ProgressWait, TIMEOUT, WaitAction};
 use super::directory::{Directory, ScopedAddr};
 use super::forwarder::Forwarder;
 use super::group::{self, GroupLocation};
@@ -437,20 +437,20 @@ impl PortGroups {
     fn lock(&self, addr: &ScopedAddr) -> Result<Lock, NetError> {
         rxe_sys::may_block("waiting for an address's lock");
         let mut attempt = self.directory.lock_attempt(addr);
-        let mut turns = Turns::new(Instant::now(), attempt.latest_success());
+        let mut wait = ProgressWait::new(Instant::now(), attempt.latest_success());
         loop {
             let locked = attempt.take();
             if let Some(lock) = locked.map_err(|e| NetError::os("lock an address", e))? {
                 return Ok(lock);
             }
             let closed = self.closed.load(Ordering::Relaxed);
-            let turn = turns.next(Instant::now(), attempt.latest_success());
-            if closed || turn != Turn::Wait {
+            let action = wait.next(Instant::now(), attempt.latest_success());
+            if closed || action != WaitAction::Wait {
                 let owner = self.directory.lock_owner(addr);
                 let at = GroupLocation { directory: &self.directory, addr: *addr };
                 let member = || group::stopped_member(at);
                 let stopped = owner.clone().filter(port_owner::is_stopped).or_else(member);
-                if closed || turn == Turn::GiveUp || stopped.is_some() {
+                if closed || action == WaitAction::GiveUp || stopped.is_some() {
                     let owner = stopped.or(owner);
                     return Err(NetError::NoAnswer { address: addr.address, owner });
                 }

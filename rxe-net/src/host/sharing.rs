@@ -1,14 +1,14 @@
 //! The control path of a backend that shares its addresses. It covers QPN blocks, QP1, services and
-//! multicast groups. Calls that may block are in [`PortGroups`] and [`Joiner`], which are used
-//! without the backend.
+//! multicast groups. Calls that may block are in [`PortGroups`] and [`MulticastJoiner`], which are
+//! used without the backend.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::error::NetError;
 use crate::host::PortGroups;
-use crate::host::membership::{Joiner, Membership};
-use crate::host::questions::Questions;
+use crate::host::membership::{Membership, MulticastJoiner};
+use crate::host::peer_probes::PeerProbes;
 use rxe_sys::Epoll;
 
 /// The control path of a backend that shares its addresses. They are shared with other processes
@@ -64,12 +64,12 @@ pub trait Sharing {
 
     /// Returns the path for QP1 datagrams whose sender wants to learn if no process receives them.
     /// `None` if the backend has none.
-    fn questions(&mut self) -> Option<&mut Questions> {
+    fn peer_probes(&mut self) -> Option<&mut PeerProbes> {
         None
     }
 
     /// Returns the joiner of multicast groups for this backend.
-    fn joiner(&self) -> Joiner;
+    fn joiner(&self) -> MulticastJoiner;
 
     /// Starts to receive datagrams to a group that [`Sharing::joiner`] has joined. Datagrams that
     /// this backend sends are included. If it already receives from the group, returns the

@@ -35,10 +35,10 @@ pub(super) fn sweep(root: &Path) {
         let network = root.join(network);
         for address in names(&network, &mut budget) {
             let address = network.join(address);
-            if Found::look(&address, &mut budget).is_left_over()
+            if Leftovers::read(&address, &mut budget).is_left_over()
                 && let Ok(Some(lock)) = Lock::take(address.join(LOCK))
             {
-                Found::look(&address, &mut BUDGET.clone()).remove();
+                Leftovers::read(&address, &mut BUDGET.clone()).remove();
                 // Dropping the lock removes the directory if only the lock is left.
                 drop(lock);
             }
@@ -50,7 +50,7 @@ pub(super) fn sweep(root: &Path) {
 
 /// The names in an address's directory.
 #[derive(Default)]
-struct Found {
+struct Leftovers {
     /// The paths of blocks that no process has leased.
     dead: Vec<PathBuf>,
     services: Vec<PathBuf>,
@@ -60,8 +60,8 @@ struct Found {
     unknown: bool,
 }
 
-impl Found {
-    fn look(address: &Path, budget: &mut usize) -> Self {
+impl Leftovers {
+    fn read(address: &Path, budget: &mut usize) -> Self {
         let mut found = Self::default();
         let mut of_blocks = Vec::new();
         for name in names(address, budget) {

@@ -76,7 +76,7 @@ impl UdpSocket {
     }
 
     /// Removes the filter and drops the packets that arrived for the previous owner of the socket.
-    pub(crate) fn renew(&self) {
+    pub(crate) fn discard_received(&self) {
         // Only a packet backend attaches a filter.
         let _ = set_int(self.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
         let bytes = get_int(self.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0);
@@ -173,7 +173,7 @@ impl UdpSocket {
 
     /// Stops the socket from receiving. It then only keeps the port, so that this host does not
     /// answer packets with "port unreachable".
-    pub(crate) fn deafen(&self) -> Result<(), NetError> {
+    pub(crate) fn mute(&self) -> Result<(), NetError> {
         drop_all(self.as_fd()).map_err(|e| NetError::os("attach a filter to a UDP socket", e))
     }
 
@@ -393,7 +393,7 @@ mod tests {
         let sender = StdSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         // Many more of the smallest datagrams than the buffer can hold.
         (0..2000).for_each(|_| assert_eq!(sender.send_to(&[], to).unwrap(), 0));
-        socket.renew();
+        socket.discard_received();
         let left = rustix::net::recv(&socket.fd, &mut [0; 1][..], RecvFlags::DONTWAIT);
         assert_eq!(left.unwrap_err(), rustix::io::Errno::AGAIN);
     }

@@ -21,7 +21,7 @@ pub(super) unsafe extern "C" fn ibv_create_comp_channel(
     let owner = unsafe { Context::of(context) };
     let make = || -> Outcome<*mut ibv_comp_channel> {
         may_fail("ibv_create_comp_channel")?;
-        let channel = owner.device()?.create_channel_with(EventFd::of_program()?);
+        let channel = owner.device()?.create_channel_with(EventFd::for_program()?);
         Ok(Channel::into_ptr(context, channel))
     };
     pointer_of("ibv_create_comp_channel", make())

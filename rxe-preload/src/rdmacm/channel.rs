@@ -55,7 +55,7 @@ impl Channel {
 
     /// Creates an event channel for the program.
     pub(super) fn create() -> Outcome<*mut rdma_event_channel> {
-        let channel = EventChannel::with_source(devices::source(), EventFd::of_program()?);
+        let channel = EventChannel::with_source(devices::source(), EventFd::for_program()?);
         let verbs = rdma_event_channel { fd: channel.as_fd().as_raw_fd() };
         let (generation, liveness) = (fork_generation(), LivenessGuard::new());
         Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, liveness })).cast())

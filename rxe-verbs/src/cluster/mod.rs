@@ -61,7 +61,7 @@ use rxe_core::types::Time;
 use rxe_net::{Address, Interface, MacAddr, Scope};
 
 pub use network::{HostId, Network};
-pub use rxe_net::{EgressQueue, FabricCounters, LinkConfig, Marking, StarCounters};
+pub use rxe_net::{EgressQueue, FabricCounters, LinkConfig, Marking, SwitchCounters};
 pub use seeds::for_each_seed;
 
 use crate::cm::EventChannel;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rxe_core::VerbsError;
-use rxe_net::StarCounters;
+use rxe_net::SwitchCounters;
 
 use super::world::World;
 use crate::error::Result;
@@ -87,7 +87,7 @@ impl Network {
     }
 
     /// Packets that the network has handled.
-    pub fn counters(&self) -> StarCounters {
+    pub fn counters(&self) -> SwitchCounters {
         self.world.state().star.counters()
     }
 }

@@ -16,7 +16,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use rxe_net::{
-    Backend, Capabilities, Counters, Delivery, LinkConfig, NetError, Rng, SendStatus, SrcPort, Star,
+    Backend, Capabilities, Counters, Delivery, LinkConfig, NetError, Rng, SendStatus, SrcPort,
+    SwitchedNetwork,
 };
 use rxe_sys::SharedFd;
 
@@ -35,7 +36,7 @@ pub(super) struct World {
 
 /// What the world's lock protects.
 pub(super) struct State {
-    pub(super) star: Star,
+    pub(super) star: SwitchedNetwork,
     seeds: Rng,
     hosts: Vec<Host>,
     alarms: BinaryHeap<Reverse<(Time, u64, Alarm)>>,
@@ -88,7 +89,7 @@ impl World {
         // Neighbouring seeds must give unrelated numbers.
         let mut seeds = Rng::new(Rng::new(seed).next());
         let state = State {
-            star: Star::new(seeds.next()),
+            star: SwitchedNetwork::new(seeds.next()),
             seeds,
             hosts: Vec::new(),
             alarms: BinaryHeap::new(),

@@ -12,7 +12,7 @@ use rxe_core::cm::{self, CmConfig, CmError, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
 use rxe_core::types::{Mtu, Time};
 use rxe_core::wire::NetHeader;
-use rxe_net::{NetError, Questions};
+use rxe_net::{NetError, PeerProbes};
 
 use super::error::refused;
 use super::queue::{Request, What};
@@ -158,10 +158,10 @@ impl ConnectionManager for Agent {
         self.flush(now, engine);
     }
 
-    fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut Questions>) {
+    fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut PeerProbes>) {
         let mut questions = questions.filter(|_| self.asks_by_socket);
         if let Some(questions) = &mut questions {
-            questions.refusals(&mut |peer, mad| {
+            questions.unreachable_reports(&mut |peer, mad| {
                 self.manager.unreachable(peer.into(), &Mad::from_array(mad));
             });
         }
@@ -169,7 +169,7 @@ impl ConnectionManager for Agent {
             let Route { local, remote, traffic_class } = out.route;
             let net = NetHeader::outgoing(local.to_ip(), remote.to_ip(), 0);
             let net = NetHeader { tos: traffic_class, ..net };
-            let asked = questions.as_mut().is_some_and(|questions| questions.ask(&net, &out.mad));
+            let asked = questions.as_mut().is_some_and(|questions| questions.probe(&net, &out.mad));
             if !asked {
                 let _ = engine.send_mad(local, remote, traffic_class, &out.mad);
             }

@@ -254,7 +254,7 @@ impl OpenOptions {
     /// [`crate::Error::Device`] where there is none of this name, [`crate::Error::Net`] where the
     /// backend cannot be opened (port 4791 in use, missing privileges, …).
     pub fn open(self) -> Result<Device> {
-        rxe_sys::on_own_stack(|| self.open_here())
+        rxe_sys::on_own_stack("rxe-open", || self.open_here())
     }
 
     fn open_here(mut self) -> Result<Device> {

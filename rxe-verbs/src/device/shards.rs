@@ -171,7 +171,7 @@ impl Shards {
     /// Opens a further shard. Where that cannot be, the device has as many as there are.
     fn grow(&self, growth: &mut Growth) -> usize {
         let open = &mut growth.open;
-        let Ok((member, groups)) = rxe_sys::on_own_stack(open) else {
+        let Ok((member, groups)) = rxe_sys::on_own_stack("rxe-open", open) else {
             growth.limit = growth.count;
             return 0;
         };

@@ -5,7 +5,7 @@ use std::any::Any;
 use rxe_core::cm::ConnectionInfo;
 use rxe_core::engine::Engine;
 use rxe_core::types::Time;
-use rxe_net::Questions;
+use rxe_net::PeerProbes;
 
 use super::policy::Timers;
 
@@ -20,7 +20,7 @@ pub(crate) trait ConnectionManager: Any + Send {
 
     /// Takes what the hosts of peers have said about its questions, and sends those that it has now:
     /// before and after its timers run.
-    fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut Questions>) {
+    fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut PeerProbes>) {
         let _ = (engine, questions);
     }
 

@@ -7,7 +7,7 @@ use rxe_core::cm::CmConfig;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::{Frame, TxBatch};
-use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Sharing, Tap};
+use rxe_net::{Backend, Membership, MulticastJoiner, NetError, SendStatus, Sharing, Tap};
 
 use super::manager::{CmList, ConnectionManager};
 use super::policy::{
@@ -152,7 +152,7 @@ impl Core {
     }
 
     /// What joins this group, without the shard's lock; `None` if the interface is in it.
-    pub(crate) fn joiner(&mut self, group: Gid) -> Result<Option<Joiner>, NetError> {
+    pub(crate) fn joiner(&mut self, group: Gid) -> Result<Option<MulticastJoiner>, NetError> {
         if self.joined.contains(&group) {
             return Ok(None);
         }
@@ -359,7 +359,7 @@ impl Core {
             let timers = std::mem::take(&mut self.cm_timers);
             let mut exchange = |cm: &mut dyn ConnectionManager, engine: &mut Engine| {
                 if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
-                    let questions = self.backend.sharing().and_then(Sharing::questions);
+                    let questions = self.backend.sharing().and_then(Sharing::peer_probes);
                     cm.exchange_questions(engine, questions);
                 }
             };

@@ -1,7 +1,7 @@
 //! Programs of Debian packages that must not be installed, because they would start servers. The
 //! packages are downloaded and unpacked instead.
 
-use crate::vm::{Error, Result, cache, download, kept};
+use crate::vm::{Error, Result, cache, cached, download};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ impl Unpacked {
     pub fn fetch(name: &str, packages: &[&str]) -> Result<Self> {
         let release = release()?;
         let dir = cache()?.join("packages").join(format!("{name}-{release}"));
-        kept(&dir, |scratch| {
+        cached(&dir, |scratch| {
             let unpacked = scratch.join("unpacked");
             for deb in download(&release, "amd64", packages, scratch)? {
                 unpack(&deb, &unpacked)?;

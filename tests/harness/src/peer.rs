@@ -22,13 +22,13 @@ pub struct Peer {
     name: String,
     /// Set at the end of the output.
     ended: Arc<AtomicBool>,
-    together: Arc<Together>,
+    group: Arc<PeerGroup>,
 }
 
 /// The state shared by the peers of a conversation: a time limit, and the peers that ended
 /// unexpectedly. The others would wait for them in vain.
 #[derive(Debug, Default)]
-pub struct Together(Mutex<State>);
+pub struct PeerGroup(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -36,7 +36,7 @@ struct State {
     members: Vec<(String, Arc<AtomicBool>)>,
 }
 
-impl Together {
+impl PeerGroup {
     /// Begins a conversation in which every answer must arrive before `until`.
     pub fn begin(&self, until: Instant) {
         self.lock().until = Some(until);
@@ -104,14 +104,14 @@ impl Peer {
             read_lines(output, &found);
             end.store(true, Ordering::Release);
         });
-        Self { input, output: output_lines, process, name, ended, together: Arc::default() }
+        Self { input, output: output_lines, process, name, ended, group: Arc::default() }
     }
 
     /// Adds the peer to a conversation.
     #[must_use]
-    pub fn join(mut self, together: &Arc<Together>) -> Self {
-        together.lock().members.push((self.name.clone(), self.ended.clone()));
-        self.together = together.clone();
+    pub fn join(mut self, group: &Arc<PeerGroup>) -> Self {
+        group.lock().members.push((self.name.clone(), self.ended.clone()));
+        self.group = group.clone();
         self
     }
 
@@ -155,7 +155,7 @@ impl Peer {
         const TURN: Duration = Duration::from_secs(1);
         let failed = |why: String| Error::Failed(format!("{}: {why}", self.name));
         let start = Instant::now();
-        let until = self.together.lock().until.unwrap_or(start + LIMIT).min(start + LIMIT);
+        let until = self.group.lock().until.unwrap_or(start + LIMIT).min(start + LIMIT);
         loop {
             match self.output.recv_timeout(TURN) {
                 Ok(Ok(line)) => {
@@ -167,7 +167,7 @@ impl Peer {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if let Some(other) = self.together.ended() {
+            if let Some(other) = self.group.ended() {
                 return Err(failed(format!("no answer, and {other} has ended")));
             }
             if Instant::now() > until {
@@ -178,7 +178,7 @@ impl Peer {
 
     /// Kills the peer, as a crash would: no object is closed properly.
     pub fn kill(&mut self) {
-        self.together.lock().members.retain(|(_, ended)| !Arc::ptr_eq(ended, &self.ended));
+        self.group.lock().members.retain(|(_, ended)| !Arc::ptr_eq(ended, &self.ended));
         match &mut self.process {
             Process::Guest(proc) => {
                 proc.kill("KILL");
@@ -247,10 +247,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn peer(script: &str, together: &Arc<Together>) -> Peer {
+    fn peer(script: &str, group: &Arc<PeerGroup>) -> Peer {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]);
-        Peer::on_host(shell).unwrap().join(together)
+        Peer::on_host(shell).unwrap().join(group)
     }
 
     /// A peer that answers after the test has ended.
@@ -258,25 +258,25 @@ mod tests {
 
     #[test]
     fn the_end_of_a_partner_ends_a_wait_but_not_if_it_was_meant() {
-        let together = Arc::default();
-        let mut silent = peer(SILENT, &together);
-        let mut told = peer(SILENT, &together);
+        let group = Arc::default();
+        let mut silent = peer(SILENT, &group);
+        let mut told = peer(SILENT, &group);
         told.kill();
-        let mut late = peer("sleep 2; echo '{\"ok\": true}'", &together);
+        let mut late = peer("sleep 2; echo '{\"ok\": true}'", &group);
         late.call("hello", Value::Null).unwrap();
         // The partner has ended now.
         silent.send("hello", json!({})).unwrap();
         let why = silent.receive().unwrap_err().to_string();
         assert_eq!(why, "sh: no answer, and sh has ended");
         drop(late);
-        assert_eq!(together.ended(), None);
+        assert_eq!(group.ended(), None);
     }
 
     #[test]
     fn a_conversation_has_a_bound() {
-        let together = Arc::<Together>::default();
-        let mut silent = peer(SILENT, &together);
-        together.begin(Instant::now());
+        let group = Arc::<PeerGroup>::default();
+        let mut silent = peer(SILENT, &group);
+        group.begin(Instant::now());
         let why = silent.call("hello", Value::Null).unwrap_err().to_string();
         assert!(why.starts_with("sh: no answer in "), "{why}");
     }

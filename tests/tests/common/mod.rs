@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use rxe_harness::c::Compiled;
-use rxe_harness::place;
+use rxe_harness::paths;
 use rxe_test_support::skipped;
 use tempfile::TempDir;
 
@@ -199,7 +199,7 @@ pub(crate) fn rxe() -> &'static Path {
         }
         let built = Path::new(env!("CARGO_BIN_EXE_rxe-peer")).parent().unwrap();
         let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        place::programs(built, &FILES, tmp).unwrap().join("rxe")
+        paths::programs(built, &FILES, tmp).unwrap().join("rxe")
     })
 }
 

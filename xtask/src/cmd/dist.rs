@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         check_checkout(&root, &commit, &rust(&root, &clone)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for skipped in make(args)? {
+    for skipped in build(args)? {
         println!("SKIPPED: {skipped}");
     }
     Ok(ExitCode::SUCCESS)
@@ -65,7 +65,7 @@ pub(super) fn test(count: &mut Count) {
         reproducible: false,
         checkout: false,
     };
-    match make(&args) {
+    match build(&args) {
         Ok(skipped) => {
             skipped.iter().for_each(|why| count.skip(why));
             count.check("packages", Ok(true));
@@ -76,7 +76,7 @@ pub(super) fn test(count: &mut Count) {
 }
 
 /// Creates and checks what `args` ask for. Returns what was left out, and why.
-fn make(args: &Args) -> Result<Vec<String>> {
+fn build(args: &Args) -> Result<Vec<String>> {
     let mut skipped = Vec::new();
     let root = checkout::root()?;
     let changed = checkout::git(&root, &["status", "--porcelain"])?;
@@ -92,18 +92,18 @@ fn make(args: &Args) -> Result<Vec<String>> {
     };
     let epoch = epoch(&root)?;
     let build = |source: &Path, target: &Path| {
-        Made::new(&Build { arch: args.arch, source, target, sysroot: sysroot.as_deref() }, epoch)
+        Release::new(&Build { arch: args.arch, source, target, sysroot: sysroot.as_deref() }, epoch)
     };
     let mut target = root.join("target/dist");
     if !args.arch.is_own() {
         target.push(args.arch.name);
     }
-    let made = build(&root, &target)?;
+    let packages = build(&root, &target)?;
     let out = target.join("packages");
-    made.write(&out)?;
-    let (major, minor) = made.glibc;
+    packages.write(&out)?;
+    let (major, minor) = packages.glibc;
     println!("they need glibc {major}.{minor} or later");
-    if sysroot.is_some() && made.glibc > GLIBC {
+    if sysroot.is_some() && packages.glibc > GLIBC {
         return Err(Error::Failed(format!("that is not {}.{}", GLIBC.0, GLIBC.1)));
     }
     if args.reproducible {
@@ -111,12 +111,12 @@ fn make(args: &Args) -> Result<Vec<String>> {
         let _ = fs::remove_dir_all(&elsewhere);
         let clone = elsewhere.join("source");
         checkout::clone(&root, &clone, &checkout::commit(&root, "HEAD")?)?;
-        made.same_as(&build(&clone, &elsewhere.join("target"))?)?;
+        packages.same_as(&build(&clone, &elsewhere.join("target"))?)?;
         let _ = fs::remove_dir_all(&elsewhere);
         println!("a clone of the last commit gives the same bytes");
     }
     if args.check {
-        let layer = made.layer(&target)?;
+        let layer = packages.layer(&target)?;
         dist::check_image(args.arch, &layer)?;
         println!("the image's programs run");
         if !args.arch.is_own() {
@@ -125,7 +125,7 @@ fn make(args: &Args) -> Result<Vec<String>> {
         }
     }
     if args.check && args.arch.is_own() {
-        let layer = made.layer(&target)?;
+        let layer = packages.layer(&target)?;
         for name in ["docs/en/do/install.md", "docs/en/do/containers.md"] {
             dist::check_dockerfile(&read(&root, name)?, &layer)?;
         }
@@ -217,14 +217,14 @@ fn mebibytes(bytes: usize) -> usize {
 }
 
 /// The files of a release.
-struct Made {
+struct Release {
     /// The names and contents.
     files: Vec<(String, Vec<u8>)>,
     /// The version of glibc that the programs need.
     glibc: (u32, u32),
 }
 
-impl Made {
+impl Release {
     fn new(what: &Build<'_>, epoch: u64) -> Result<Self> {
         let built = dist::build(what)?;
         let arch = what.arch;

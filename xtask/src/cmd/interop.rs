@@ -1,7 +1,7 @@
 //! `cargo xtask interop`: generates the table of operations that work with real kernels.
 
 use rxe_harness::checkout;
-use rxe_harness::interop::{self, Asks, Backend, Options, Report};
+use rxe_harness::interop::{self, Backend, Options, Report, Requester};
 use rxe_harness::vm::{Error, KNOWN, Result};
 use std::env;
 use std::fs;
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let options = Options {
         backends: args.backend.map_or(Backend::ALL.into(), |b| vec![b]),
         brief: Vec::new(),
-        asks: if args.baseline { vec![Asks::Baseline] } else { Asks::BOTH.into() },
+        requesters: if args.baseline { vec![Requester::Baseline] } else { Requester::BOTH.into() },
         filter: args.filter.clone(),
         verbose: args.verbose,
         capture: args.capture.clone(),

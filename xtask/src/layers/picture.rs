@@ -1,4 +1,4 @@
-//! Draws the floors of a crate.
+//! Draws the layers of a crate.
 //! An arrow is left out if a longer path of arrows leads to the same module.
 
 use std::collections::BTreeSet;
@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 
 use super::{Graph, Layers};
 
-/// Returns a line for each module, floor by floor, with the modules that it uses directly.
+/// Returns a line for each module, layer by layer, with the modules that it uses directly.
 pub fn text(layers: &Layers, graph: &Graph) -> String {
     let arrows = reduced(graph);
     let mut out = format!("{}\n", title(layers));
-    for &name in layers.floors.iter().copied().flatten() {
+    for &name in layers.layers.iter().copied().flatten() {
         let used: Vec<_> = arrows.iter().filter(|(from, _)| *from == name).map(|a| a.1).collect();
         let arrow = if used.is_empty() { "" } else { " -> " };
         let _ = writeln!(out, "  {name}{arrow}{}", used.join(", "));
@@ -18,10 +18,10 @@ pub fn text(layers: &Layers, graph: &Graph) -> String {
     out
 }
 
-/// Returns the floors as a Mermaid diagram for Markdown.
+/// Returns the layers as a Mermaid diagram for Markdown.
 pub fn mermaid(layers: &Layers, graph: &Graph) -> String {
     let mut out = String::from("```mermaid\nflowchart TD\n");
-    for (at, names) in layers.floors.iter().enumerate() {
+    for (at, names) in layers.layers.iter().enumerate() {
         let _ = writeln!(out, "  subgraph floor{at}[\" \"]\n    {}\n  end", names.join("\n    "));
     }
     for (from, to) in reduced(graph) {

@@ -7,7 +7,7 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::visit::Visit;
 use syn::{Attribute, Item, ItemMod, UseTree};
 
-use super::{Arrow, Graph};
+use super::{Graph, Use};
 
 /// The modules and uses that have been read so far.
 pub(super) struct Reader<'a> {
@@ -17,11 +17,11 @@ pub(super) struct Reader<'a> {
     modules: BTreeSet<String>,
     /// The names that `within` itself re-exports, with their paths.
     exports: BTreeMap<String, Vec<String>>,
-    uses: Vec<Use>,
+    uses: Vec<UnresolvedUse>,
 }
 
 /// A path that a module uses.
-struct Use {
+struct UnresolvedUse {
     from: String,
     to: Vec<String>,
     place: (String, usize),
@@ -51,15 +51,15 @@ impl<'a> Reader<'a> {
 
     /// Returns the graph of the modules and uses that have been read.
     pub(super) fn finish(self) -> Graph {
-        let mut arrows = Vec::new();
-        for Use { from, to, place } in &self.uses {
+        let mut uses = Vec::new();
+        for UnresolvedUse { from, to, place } in &self.uses {
             let Some(target) = self.target(to) else { continue };
             if target != *from {
                 let path = format!("crate::{}", to.join("::"));
-                arrows.push(Arrow { from: from.clone(), to: target, place: place.clone(), path });
+                uses.push(Use { from: from.clone(), to: target, place: place.clone(), path });
             }
         }
-        Graph { modules: self.modules, arrows }
+        Graph { modules: self.modules, uses }
     }
 
     fn items(
@@ -187,7 +187,7 @@ impl Paths<'_, '_> {
             return;
         };
         let place = (self.file.to_owned(), span.start().line);
-        self.reader.uses.push(Use { from: from.clone(), to: absolute, place });
+        self.reader.uses.push(UnresolvedUse { from: from.clone(), to: absolute, place });
     }
 
     /// Records the paths in the arguments of a macro, which are only tokens.

@@ -1,14 +1,14 @@
-//! The table of floors that the crates keep.
+//! The table of layers that the crates keep.
 
 use super::Layers;
 
-/// All floors.
-/// A new crate or module is added with its floors; [`super::check`] reports what is missing.
+/// All layers.
+/// A new crate or module is added with its layers; [`super::check`] reports what is missing.
 pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-core",
         within: "",
-        floors: &[
+        layers: &[
             &["engine"],
             &["cm", "qp"],
             &["rc", "uc", "ud"],
@@ -25,7 +25,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-core",
         within: "rc",
-        floors: &[
+        layers: &[
             &["completer", "responder"],
             &["requester"],
             &["errors", "inflight", "replay", "response", "retry"],
@@ -36,7 +36,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-core",
         within: "wire",
-        floors: &[
+        layers: &[
             &["whole"],
             &["batch", "coalesced", "grh"],
             &["direct", "emit"],
@@ -52,9 +52,9 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-sys",
         within: "",
-        floors: &[
+        layers: &[
             &["epoll", "timer_fd"],
-            &["netdev", "netlink", "per_process", "shared_fd", "station", "unix"],
+            &["netdev", "netlink", "packet_membership", "per_process", "shared_fd", "unix"],
             &["event_fd", "fork_guarded", "mmsg", "sockopt", "token_fd"],
             &["addr", "bpf", "checked_fd", "cmsg", "exit", "secure", "thread"],
             &["blocking", "error", "fork"],
@@ -63,7 +63,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-net",
         within: "",
-        floors: &[
+        layers: &[
             &["untrusted"],
             &["backends"],
             &["fabric"],
@@ -77,27 +77,27 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-net",
         within: "backends",
-        floors: &[&["l2", "probe", "xdp"], &["packet"], &["shm", "udp"], &["interval", "loss"]],
+        layers: &[&["l2", "probe", "xdp"], &["packet"], &["shm", "udp"], &["loss", "poll_backoff"]],
     },
-    Layers { name: "rxe-net", within: "wrappers", floors: &[&["fault"], &["pcap"]] },
+    Layers { name: "rxe-net", within: "wrappers", layers: &[&["fault"], &["pcap"]] },
     Layers {
         name: "rxe-net",
         within: "host",
-        floors: &[
+        layers: &[
             &["sharing"],
-            &["membership", "port_groups", "questions", "source", "untrusted"],
+            &["membership", "peer_probes", "port_groups", "source", "untrusted"],
             &["forward"],
             &["ask", "forwarder", "group", "message"],
             &["control", "opened", "services", "sweep"],
             &["deadline", "directory", "mad", "report", "tx_queue", "udp_socket"],
-            &["blocks", "lock", "patience", "stream"],
+            &["blocks", "lock", "stream", "timeout"],
             &["port_owner"],
         ],
     },
     Layers {
         name: "rxe-net",
         within: "backends::xdp",
-        floors: &[
+        layers: &[
             &["direct"],
             &["queues"],
             &["interface"],
@@ -110,7 +110,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-verbs",
         within: "",
-        floors: &[
+        layers: &[
             &["cluster", "task"],
             &["cm"],
             &["qp"],
@@ -128,7 +128,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-verbs",
         within: "cm",
-        floors: &[
+        layers: &[
             &["channel"],
             &["process"],
             &["connect", "multicast"],
@@ -142,7 +142,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-verbs",
         within: "device",
-        floors: &[
+        layers: &[
             &["options"],
             &["open", "tentative"],
             &["reporter", "sysfs"],
@@ -155,7 +155,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-verbs",
         within: "progress",
-        floors: &[
+        layers: &[
             &["answer", "driver", "sleep"],
             &["shard"],
             &["turn"],
@@ -168,7 +168,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-preload",
         within: "",
-        floors: &[
+        layers: &[
             &["load", "rdmacm"],
             &["netlink"],
             &["ibverbs"],
@@ -183,7 +183,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-preload",
         within: "ibverbs",
-        floors: &[
+        layers: &[
             &["exports"],
             &["open"],
             &["qp"],
@@ -200,7 +200,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-preload",
         within: "ibverbs::objects",
-        floors: &[
+        layers: &[
             &["channel"],
             &["ah", "cq", "dm", "mw", "pd", "qp", "srq", "xrcd"],
             &["context", "mr"],
@@ -210,7 +210,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-preload",
         within: "rdmacm",
-        floors: &[
+        layers: &[
             &["connect", "ep"],
             &["addrinfo", "get_event", "multicast", "options", "qp"],
             &["id"],
@@ -222,7 +222,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-preload",
         within: "explain",
-        floors: &[
+        layers: &[
             &["watch"],
             &["connect", "limits", "text", "wanted"],
             &["later", "once", "regions"],
@@ -231,7 +231,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "",
-        floors: &[
+        layers: &[
             &["scenario"],
             &["ladder", "replay"],
             &["answer", "check"],
@@ -244,7 +244,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "capture",
-        floors: &[
+        layers: &[
             &["blocks", "compressed", "pcap", "start", "whole"],
             &["pcapng"],
             &["source"],
@@ -254,12 +254,12 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "frame",
-        floors: &[&["ip", "link"], &["split"], &["transport"], &["unseen"]],
+        layers: &[&["ip", "link"], &["split"], &["transport"], &["unseen"]],
     },
     Layers {
         name: "rxe-lab",
         within: "check",
-        floors: &[
+        layers: &[
             &["pairs"],
             &["responses"],
             &["datagrams", "latency", "msn"],
@@ -273,7 +273,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "replay",
-        floors: &[
+        layers: &[
             &["comparison"],
             &["plan"],
             &["memory", "outgoing"],
@@ -284,7 +284,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "scenario",
-        floors: &[
+        layers: &[
             &["run"],
             &["network", "packet"],
             &["host", "mad"],
@@ -293,11 +293,11 @@ pub const LAYERS: &[Layers] = &[
             &["error"],
         ],
     },
-    Layers { name: "rxe-cli", within: "", floors: &[&["commands"], &["common"]] },
+    Layers { name: "rxe-cli", within: "", layers: &[&["commands"], &["common"]] },
     Layers {
         name: "rxe-cli",
         within: "commands::conform",
-        floors: &[
+        layers: &[
             &["cases", "report"],
             &["case", "cm"],
             &["bench"],
@@ -307,7 +307,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-cli",
         within: "commands::perf",
-        floors: &[
+        layers: &[
             &["lossy"],
             &["bw", "lat", "report"],
             &["side"],
@@ -318,12 +318,12 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-cli",
         within: "commands::pingpong",
-        floors: &[&["run", "xrc"], &["exchange", "wait"], &["peer", "stamps", "transport"]],
+        layers: &[&["run", "xrc"], &["exchange", "wait"], &["peer", "stamps", "transport"]],
     },
     Layers {
         name: "tests",
         within: "",
-        floors: &[
+        layers: &[
             &["captures", "crowd", "fuzz", "network", "stream"],
             &["lone", "scenario"],
             &["sim"],
@@ -333,7 +333,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "tests",
         within: "sim",
-        floors: &[
+        layers: &[
             &["shrink"],
             &["case"],
             &["stage"],
@@ -348,22 +348,22 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "tests/harness",
         within: "",
-        floors: &[
+        layers: &[
             &["conform", "interop", "programs", "scenario"],
             &["c", "dist", "peer", "skip"],
             &["checkout", "ci", "debs", "libs", "pages", "wheel"],
             &["vm"],
-            &["book", "links", "place", "say"],
+            &["book", "links", "paths", "say"],
         ],
     },
     Layers {
         name: "tests/harness",
         within: "interop",
-        floors: &[
+        layers: &[
             &["report"],
             &["features"],
             &["datagram", "guest", "placed", "shared", "unreliable", "windows"],
-            &["beside", "faults", "feature", "pingpong"],
+            &["faults", "feature", "pingpong", "shared_interface"],
             &["exchange", "world"],
             &["brief", "end"],
         ],
@@ -371,7 +371,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "tests/harness",
         within: "vm",
-        floors: &[
+        layers: &[
             &["qemu"],
             &["initrd"],
             &["channel", "kernel"],
@@ -382,7 +382,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "tests/harness",
         within: "programs",
-        floors: &[
+        layers: &[
             &["cm", "fabric", "iser", "mooncake", "mpich", "plain", "ucx"],
             &["launcher", "side"],
             &["versions", "world"],
@@ -392,19 +392,19 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "bench",
         within: "",
-        floors: &[
+        layers: &[
             &["profile"],
-            &["captures", "fabric", "goals", "kernel", "live", "looks"],
+            &["captures", "fabric", "goals", "kernel", "live", "poll_latency"],
             &["page", "report", "sweep"],
-            &["contender", "near", "plot"],
+            &["contender", "plot", "shared_cache"],
             &["instructions", "link", "tests", "versions"],
         ],
     },
-    Layers { name: "xtask", within: "", floors: &[&["cmd", "layers"]] },
+    Layers { name: "xtask", within: "", layers: &[&["cmd", "layers"]] },
     Layers {
         name: "xtask",
         within: "cmd",
-        floors: &[
+        layers: &[
             &["test"],
             &["conform", "fresh", "pcaps", "quick", "sanitize", "side_by_side", "suite", "targets"],
             &["programs"],

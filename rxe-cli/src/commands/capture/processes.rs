@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::Blocks;
 use rxe_net::missing_before;
-use rxe_net::report::Patience;
+use rxe_net::report::Timeout;
 use rxe_verbs::report::{CapturePiece, DeviceCapture, OpenedDevices, Silence};
 
 use super::sink::Sink;
@@ -25,7 +25,7 @@ const MESSAGES: usize = 16;
 /// A device that is captured.
 struct Source {
     capture: DeviceCapture,
-    patience: Patience,
+    patience: Timeout,
     /// The number of the device's interface in the capture, once its capture has begun.
     interface: Option<u32>,
     /// The packets that the device reported as missing so far.
@@ -119,7 +119,7 @@ impl Sources {
         let new = DeviceCapture::begin(of, &known);
         self.all.extend(new.into_iter().map(|capture| Source {
             capture,
-            patience: Patience::new(PATIENCE),
+            patience: Timeout::new(PATIENCE),
             interface: None,
             missing: 0,
             ended: false,
@@ -201,7 +201,7 @@ impl Sources {
         self.opened = None;
         self.all.retain(|source| source.interface.is_some());
         self.all.iter().for_each(|source| source.capture.end());
-        let patience = Patience::new(PATIENCE);
+        let patience = Timeout::new(PATIENCE);
         loop {
             let left = self.all.iter().map(|source| patience.left(source.capture.pid())).max();
             let Some(left) = left.filter(|left| !left.is_zero()) else { break };

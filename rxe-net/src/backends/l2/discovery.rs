@@ -17,7 +17,7 @@ use crate::host::membership::group_mac;
 
 /// The information in a frame about the owner of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sighting {
+pub(super) enum AddressInfo {
     /// The host with this Ethernet address has the IP address.
     Has(IpAddr, [u8; 6]),
     /// The host with this Ethernet address probes for the IP address, in order to use it.
@@ -31,16 +31,16 @@ const HOP_LIMIT: u8 = 255;
 
 /// Returns what `frame` tells about an address, or `None` if it is about something else or
 /// malformed.
-pub(super) fn sighting(frame: &[u8]) -> Option<Sighting> {
+pub(super) fn address_info(frame: &[u8]) -> Option<AddressInfo> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     match frame.ethertype() {
-        EthernetProtocol::Arp => arp_sighting(frame.payload()),
-        EthernetProtocol::Ipv6 => nd_sighting(frame.payload(), frame.src_addr().0),
+        EthernetProtocol::Arp => arp_address_info(frame.payload()),
+        EthernetProtocol::Ipv6 => nd_address_info(frame.payload(), frame.src_addr().0),
         _ => None,
     }
 }
 
-fn arp_sighting(packet: &[u8]) -> Option<Sighting> {
+fn arp_address_info(packet: &[u8]) -> Option<AddressInfo> {
     let packet = ArpPacket::new_checked(packet).ok()?;
     let ArpRepr::EthernetIpv4 {
         source_hardware_addr: mac,
@@ -53,13 +53,13 @@ fn arp_sighting(packet: &[u8]) -> Option<Sighting> {
         return None;
     };
     match (source.is_unspecified(), operation) {
-        (true, ArpOperation::Request) => Some(Sighting::Probes(target.into(), mac.0)),
+        (true, ArpOperation::Request) => Some(AddressInfo::Probes(target.into(), mac.0)),
         (true, _) => None,
-        (false, _) => Some(Sighting::Has(source.into(), mac.0)),
+        (false, _) => Some(AddressInfo::Has(source.into(), mac.0)),
     }
 }
 
-fn nd_sighting(packet: &[u8], sender: [u8; 6]) -> Option<Sighting> {
+fn nd_address_info(packet: &[u8], sender: [u8; 6]) -> Option<AddressInfo> {
     let packet = Ipv6Packet::new_checked(packet).ok()?;
     if packet.next_header() != IpProtocol::Icmpv6 || packet.hop_limit() != HOP_LIMIT {
         return None;
@@ -75,14 +75,14 @@ fn nd_sighting(packet: &[u8], sender: [u8; 6]) -> Option<Sighting> {
         NdiscRepr::NeighborSolicit { target_addr, .. } if src.is_unspecified() => {
             // A host without an address must not send its Ethernet address as an option: only the
             // frame has it.
-            Some(Sighting::Probes(target_addr.into(), sender))
+            Some(AddressInfo::Probes(target_addr.into(), sender))
         }
         NdiscRepr::NeighborSolicit { lladdr, .. } => {
-            Some(Sighting::Has(src.into(), lladdr.and_then(mac_of)?))
+            Some(AddressInfo::Has(src.into(), lladdr.and_then(mac_of)?))
         }
         NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } => {
             // A host that answers a unicast question may leave out its Ethernet address.
-            Some(Sighting::Has(target_addr.into(), lladdr.and_then(mac_of)?))
+            Some(AddressInfo::Has(target_addr.into(), lladdr.and_then(mac_of)?))
         }
         _ => None,
     }
@@ -90,7 +90,7 @@ fn nd_sighting(packet: &[u8], sender: [u8; 6]) -> Option<Sighting> {
 
 /// Returns a frame that asks all hosts for the owner of `target`. `own` is the address of the same
 /// family to answer to.
-pub(super) fn question(mac: [u8; 6], own: IpAddr, target: IpAddr) -> Vec<u8> {
+pub(super) fn solicitation(mac: [u8; 6], own: IpAddr, target: IpAddr) -> Vec<u8> {
     match (own, target) {
         (IpAddr::V4(own), IpAddr::V4(target)) => {
             arp(ArpOperation::Request, mac, own, [0; 6], target)
@@ -111,7 +111,7 @@ pub(super) fn probe(mac: [u8; 6], target: IpAddr) -> Vec<u8> {
 }
 
 /// Returns a frame that tells all hosts that this host has `ip`.
-pub(super) fn claim(mac: [u8; 6], ip: IpAddr) -> Vec<u8> {
+pub(super) fn announcement(mac: [u8; 6], ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => arp(ArpOperation::Reply, mac, ip, [0xff; 6], ip),
         IpAddr::V6(ip) => {
@@ -219,15 +219,18 @@ mod tests {
     fn what_is_said_is_understood() {
         for (own, target) in [("10.0.0.1", "10.0.0.2"), ("fe80::1", "fe80::2:3456")] {
             let (own, target) = (ip(own), ip(target));
-            assert_eq!(sighting(&question(MAC, own, target)), Some(Sighting::Has(own, MAC)));
-            assert_eq!(sighting(&claim(MAC, own)), Some(Sighting::Has(own, MAC)));
-            assert_eq!(sighting(&probe(MAC, target)), Some(Sighting::Probes(target, MAC)));
+            assert_eq!(
+                address_info(&solicitation(MAC, own, target)),
+                Some(AddressInfo::Has(own, MAC))
+            );
+            assert_eq!(address_info(&announcement(MAC, own)), Some(AddressInfo::Has(own, MAC)));
+            assert_eq!(address_info(&probe(MAC, target)), Some(AddressInfo::Probes(target, MAC)));
         }
     }
 
     #[test]
     fn questions_go_to_the_group_of_the_address() {
-        let frame = question(MAC, ip("fe80::1"), ip("fd00::12:3456"));
+        let frame = solicitation(MAC, ip("fe80::1"), ip("fd00::12:3456"));
         assert_eq!(frame[..6], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
         assert_eq!(frame[38..54], "ff02::1:ff12:3456".parse::<Ipv6Addr>().unwrap().octets());
         assert_eq!(group_mac(ip("239.129.2.3")), [1, 0, 0x5e, 1, 2, 3]);
@@ -238,9 +241,9 @@ mod tests {
 
     #[test]
     fn neighbour_discovery_from_beyond_a_router_is_not_believed() {
-        let mut frame = claim(MAC, ip("fe80::1"));
+        let mut frame = announcement(MAC, ip("fe80::1"));
         frame[14 + 7] = 254;
-        assert_eq!(sighting(&frame), None);
+        assert_eq!(address_info(&frame), None);
     }
 
     proptest! {
@@ -251,15 +254,15 @@ mod tests {
             cut in any::<prop::sample::Index>(),
         ) {
             for frame in [
-                question(MAC, ip("fe80::1"), ip("fe80::2")),
+                solicitation(MAC, ip("fe80::1"), ip("fe80::2")),
                 probe(MAC, ip("10.0.0.2")),
-                claim(MAC, ip("fe80::1")),
+                announcement(MAC, ip("fe80::1")),
             ] {
                 let mut frame = frame;
                 let at = at.index(frame.len());
                 frame[at] = byte;
                 frame.truncate(cut.index(frame.len() + 1));
-                sighting(&frame);
+                address_info(&frame);
             }
         }
     }

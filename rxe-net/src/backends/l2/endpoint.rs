@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use rxe_core::types::Time;
 use rxe_core::wire::{Burst, Ethernet, Frame, NetHeader, TxBatch, frame};
 
-use super::discovery::{Sighting, claim, question, sighting, solicited_node};
+use super::discovery::{AddressInfo, address_info, announcement, solicitation, solicited_node};
 use super::groups::Groups;
 use super::link::{Arrival, Link};
 use super::neighbours::{Lookup, Neighbours};
@@ -92,7 +92,7 @@ impl Endpoint {
     /// Announces the addresses to all hosts, in case another endpoint had them before.
     pub(super) fn announce(&mut self, link: &mut dyn Link, now: Time) {
         for address in &self.addresses {
-            let _ = link.push(&[&claim(self.mac, address.ip)]);
+            let _ = link.push(&[&announcement(self.mac, address.ip)]);
         }
         self.groups.join_solicited(&self.addresses, now);
         self.deadline = self.next_deadline(now);
@@ -169,14 +169,14 @@ impl Endpoint {
     }
 
     /// Processes a frame that is not for the engine, and returns what it tells about an address.
-    pub(super) fn other(&mut self, bytes: &[u8], now: Time) -> Option<Sighting> {
+    pub(super) fn process_other(&mut self, bytes: &[u8], now: Time) -> Option<AddressInfo> {
         let plain = without_priority(bytes);
         let bytes = plain.as_deref().unwrap_or(bytes);
         self.stack.input(bytes, now);
         if bytes.get(6..12) != Some(&self.mac) {
             self.groups.input(bytes, self.mac, now);
         }
-        sighting(bytes)
+        address_info(bytes)
     }
 
     /// Takes a new lease and sends answers after a frame that is not for the engine.
@@ -187,17 +187,22 @@ impl Endpoint {
     }
 
     /// Processes what a frame told about an address.
-    pub(super) fn heard(&mut self, seen: Sighting, link: &mut dyn Link, now: Time) {
-        match seen {
-            Sighting::Has(ip, mac) => {
+    pub(super) fn process_address_info(
+        &mut self,
+        info: AddressInfo,
+        link: &mut dyn Link,
+        now: Time,
+    ) {
+        match info {
+            AddressInfo::Has(ip, mac) => {
                 for frame in self.neighbours.learn(ip, mac, now) {
                     self.count_sent_frame(link, &frame);
                 }
             }
-            Sighting::Probes(ip, mac) if self.has(ip) && mac != self.mac => {
-                let _ = link.push(&[&claim(self.mac, ip)]);
+            AddressInfo::Probes(ip, mac) if self.has(ip) && mac != self.mac => {
+                let _ = link.push(&[&announcement(self.mac, ip)]);
             }
-            Sighting::Probes(..) => {}
+            AddressInfo::Probes(..) => {}
         }
     }
 
@@ -288,7 +293,7 @@ impl Endpoint {
         let mut own = self.addresses.iter().filter(of_family);
         let own = own.clone().find(|a| a.is_near(ip)).or_else(|| own.next());
         if let Some(own) = own {
-            let _ = link.push(&[&question(self.mac, own.ip, ip)]);
+            let _ = link.push(&[&solicitation(self.mac, own.ip, ip)]);
         }
     }
 

@@ -3,8 +3,8 @@
 //! The endpoint is another station on the interface's wire, beside the host's own network stack.
 //!
 //! The interface also receives frames to the endpoint's Ethernet address, as it does for a macvlan;
-//! further sockets receive multicast groups ([`crate::Joiner`]). The host's stack ignores such
-//! frames. Frames from the endpoint go to the wire, so the host's stack does not receive them;
+//! further sockets receive multicast groups ([`crate::MulticastJoiner`]). The host's stack ignores
+//! such frames. Frames from the endpoint go to the wire, so the host's stack does not receive them;
 //! other endpoints on the interface do.
 //!
 //! Invariants: the queue of frames to send is bounded; when the descriptor is closed, even by the
@@ -35,7 +35,7 @@ use rxe_sys::addr::RawAddr;
 use rxe_sys::cmsg::Control;
 use rxe_sys::mmsg::{Outgoing, RecvArena, sendmmsg};
 use rxe_sys::{Epoll, SharedFd};
-use rxe_sys::{sockopt, station};
+use rxe_sys::{packet_membership, sockopt};
 
 /// A link over an interface of this host.
 pub(super) struct InterfaceLink {
@@ -277,10 +277,10 @@ fn check(device: &NetDev, config: &L2Config) -> io::Result<Option<L2Failure>> {
 /// Makes the interface receive the endpoint's Ethernet address, and the groups in which hosts ask
 /// for its addresses, while the socket is open.
 fn join(socket: BorrowedFd<'_>, interface: u32, config: &L2Config) -> io::Result<()> {
-    station::add_station(socket, interface, config.mac.0)?;
+    packet_membership::add_station(socket, interface, config.mac.0)?;
     groups(config.own_addresses().iter().map(|a| a.ip))
         .into_iter()
-        .try_for_each(|group| station::add_group(socket, interface, group))
+        .try_for_each(|group| packet_membership::add_group(socket, interface, group))
 }
 
 /// Sends a frame, preceded by its virtio header if `vnet`.

@@ -18,7 +18,7 @@ use smoltcp::wire::{
     IpProtocol, Ipv4Packet, Ipv4Repr, UdpPacket,
 };
 
-use super::discovery::{claim, question};
+use super::discovery::{announcement, solicitation};
 use super::*;
 use crate::backends::loss::Loss;
 use crate::backends::packet::headers::Headers;
@@ -283,7 +283,11 @@ fn while_nobody_is_connected_packets_are_lost_and_no_more() {
     let mut packets = batch(&near, "10.9.0.1", "10.9.0.2");
     send_all(&mut near, &mut packets);
     assert_eq!(near.receive(64, &mut |_| {}).unwrap(), 0);
-    near.endpoint.heard(Sighting::Has(ip("10.9.0.2"), [2; 6]), &mut *near.link, Time::ZERO);
+    near.endpoint.process_address_info(
+        AddressInfo::Has(ip("10.9.0.2"), [2; 6]),
+        &mut *near.link,
+        Time::ZERO,
+    );
     assert_eq!(near.counters().tx_down, COUNT as u64);
 }
 
@@ -354,7 +358,7 @@ fn a_tag_that_only_carries_a_priority_does_not_keep_neighbours_apart() {
     send_all(&mut near, &mut packets);
     let tagged = |frame: &[u8], tag: [u8; 4]| [&frame[..12], &tag, &frame[12..]].concat();
     let other = [2, 0, 0, 0, 0, 2];
-    let claimed = claim(other, ip("10.9.0.2"));
+    let claimed = announcement(other, ip("10.9.0.2"));
     // A frame of VLAN 5 belongs to another network.
     write_frame(&mut far, &tagged(&claimed, [0x81, 0, 0xe0, 5]));
     near.receive(64, &mut |_| {}).unwrap();
@@ -400,10 +404,10 @@ proptest! {
         let models = [
             ping(),
             [ethernet, ip_udp, &[0; 40]].concat(),
-            question(other, ip("10.9.0.2"), ip("10.9.0.1")),
-            question(other, ip("fd09::2"), ip("fd09::1")),
+            solicitation(other, ip("10.9.0.2"), ip("10.9.0.1")),
+            solicitation(other, ip("fd09::2"), ip("fd09::1")),
             probe(other, ip("fd09::1")),
-            claim(other, ip("fd09::2")),
+            announcement(other, ip("fd09::2")),
         ];
         for (model, bytes, cut) in frames {
             let mut frame = models[model].clone();

@@ -40,8 +40,8 @@ pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock
     let v6 = match_v6(ip, addresses, blocks);
     let mut p = own_vlan();
     p.push(op(LD_H_ABS, PROTOCOL));
-    p.extend(unless(0x0800, &v4));
-    p.extend(unless(0x86dd, &v6));
+    p.extend(if_equal(0x0800, &v4));
+    p.extend(if_equal(0x86dd, &v6));
     p.push(op(RET_K, 0));
     p
 }
@@ -63,14 +63,14 @@ pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
     v6.extend([pass_if(58), pass_if(0)].concat());
     v6.extend(roce_v6(IP));
     v6.push(op(RET_K, WHOLE));
-    p.extend(unless(0x86dd, &v6));
+    p.extend(if_equal(0x86dd, &v6));
     const IGMP: u32 = 2;
     let mut v4 = vec![op(LD_B_ABS, IP + 9)];
     v4.extend(pass_if(IGMP));
     v4.extend(udp_port_v4(IP));
     v4.extend([pass_if(68), pass_if(UDP_PORT.into())].concat());
     v4.push(op(RET_K, 0));
-    p.extend(unless(0x0800, &v4));
+    p.extend(if_equal(0x0800, &v4));
     p.push(op(RET_K, 0));
     p
 }
@@ -81,12 +81,12 @@ fn own_vlan() -> Vec<sock_filter> {
     // in the metadata.
     let other = [&[op(LD_H_ABS, VLAN_TAG), op(AND_K, 0xfff)][..], &or_drop(0)].concat();
     let mut p = vec![op(LD_H_ABS, VLAN_TAG_PRESENT)];
-    p.extend(unless(1, &other));
+    p.extend(if_equal(1, &other));
     p
 }
 
 /// Runs `part` only if the accumulator equals `value`.
-pub(super) fn unless(value: u32, part: &[sock_filter]) -> Vec<sock_filter> {
+pub(super) fn if_equal(value: u32, part: &[sock_filter]) -> Vec<sock_filter> {
     let over = u32::try_from(part.len()).unwrap_or(u32::MAX);
     let mut p = vec![jump(value, 1, 0), op(JA, over)];
     p.extend_from_slice(part);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use libc::sock_filter;
 use rustix::net::SocketType;
 
-use super::filter::{JA, JSET_K, LD_H_ABS, RET_K, WHOLE, jump, op, roce_v4, roce_v6, unless};
+use super::filter::{JA, JSET_K, LD_H_ABS, RET_K, WHOLE, if_equal, jump, op, roce_v4, roce_v6};
 use super::socket::{ETH_P_ALL, PACKET_IGNORE_OUTGOING, unbound};
 use crate::error::NetError;
 use crate::interface::net_device;
@@ -211,8 +211,8 @@ fn match_type(at: u32) -> Vec<sock_filter> {
     v4.push(op(RET_K, WHOLE));
     let mut v6 = roce_v6(ip);
     v6.push(op(RET_K, WHOLE));
-    p.extend(unless(0x0800, &v4));
-    p.extend(unless(0x86dd, &v6));
+    p.extend(if_equal(0x0800, &v4));
+    p.extend(if_equal(0x86dd, &v6));
     p.push(op(RET_K, 0));
     p
 }

@@ -224,10 +224,14 @@ fn resolve(ends: Ends, scope: u32) -> io::Result<Path> {
     for message in reply.messages().filter(|m| m.kind == RTM_NEWROUTE) {
         let Some(route) = parse_route(message.body) else { continue };
         return match route {
-            Route { kind: RTN_UNICAST, interface, gateway, foreign: false, around: false } => {
-                Ok(neighbour(gateway.unwrap_or(ends.1), interface)?
-                    .map_or(Path::Kernel, |mac| Path::Direct { interface, mac }))
-            }
+            Route {
+                kind: RTN_UNICAST,
+                interface,
+                gateway,
+                gateway_other_family: false,
+                encapsulated: false,
+            } => Ok(neighbour(gateway.unwrap_or(ends.1), interface)?
+                .map_or(Path::Kernel, |mac| Path::Direct { interface, mac })),
             // This includes packets to this host: the IP layer treats a frame that a packet socket
             // sends on loopback as spoofed.
             _ => Ok(Path::Kernel),
@@ -242,9 +246,9 @@ struct Route {
     interface: u32,
     gateway: Option<IpAddr>,
     /// The gateway's address is of the other family.
-    foreign: bool,
+    gateway_other_family: bool,
     /// The kernel encapsulates the packet: in an MPLS label, or for a tunnel.
-    around: bool,
+    encapsulated: bool,
 }
 
 fn route_request((src, dst): Ends, scope: u32) -> Vec<u8> {
@@ -262,13 +266,19 @@ fn route_request((src, dst): Ends, scope: u32) -> Vec<u8> {
 
 fn parse_route(body: &[u8]) -> Option<Route> {
     let kind = *body.get(7)?;
-    let mut route = Route { kind, interface: 0, gateway: None, foreign: false, around: false };
+    let mut route = Route {
+        kind,
+        interface: 0,
+        gateway: None,
+        gateway_other_family: false,
+        encapsulated: false,
+    };
     for (kind, value) in attributes(body.get(FIXED..)?) {
         match kind {
             RTA_OIF => route.interface = u32_at(value, 0)?,
             RTA_GATEWAY => route.gateway = Some(address(value)?),
-            RTA_VIA => route.foreign = true,
-            RTA_ENCAP_TYPE => route.around = true,
+            RTA_VIA => route.gateway_other_family = true,
+            RTA_ENCAP_TYPE => route.encapsulated = true,
             _ => {}
         }
     }
@@ -374,8 +384,13 @@ mod tests {
         push_attribute(&mut m, RTA_OIF, &3u32.to_ne_bytes());
         push_attribute(&mut m, RTA_GATEWAY, &[10, 0, 0, 254]);
         let gateway = Some("10.0.0.254".parse().unwrap());
-        let expected =
-            Route { kind: RTN_UNICAST, interface: 3, gateway, foreign: false, around: false };
+        let expected = Route {
+            kind: RTN_UNICAST,
+            interface: 3,
+            gateway,
+            gateway_other_family: false,
+            encapsulated: false,
+        };
         assert_eq!(parse_route(&m), Some(expected));
 
         let mut m = vec![0; FIXED];

@@ -13,7 +13,7 @@ use rxe_sys::SharedFd;
 use rxe_sys::addr::RawAddr;
 use rxe_sys::cmsg;
 use rxe_sys::mmsg::{Received, RecvArena, RecvPace};
-use rxe_sys::{sockopt, station};
+use rxe_sys::{packet_membership, sockopt};
 
 const PACKET_VNET_HDR: libc::c_int = 15;
 pub(super) const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -133,7 +133,7 @@ impl PacketSocket {
 
 /// Opens a packet socket that receives nothing until it is bound.
 pub(super) fn unbound(kind: SocketType) -> Result<OwnedFd, NetError> {
-    station::unbound(kind).map_err(|e| privilege(e, "open a packet socket"))
+    packet_membership::unbound(kind).map_err(|e| privilege(e, "open a packet socket"))
 }
 
 /// Converts an error; a missing privilege becomes [`NetError::NoPrivilege`].

@@ -9,9 +9,9 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed};
 
-use super::link::{Incoming, MAX_COALESCED, Offered, Outgoing, Packets, Pushed, SendError};
+use super::link::{DirectSend, Incoming, MAX_COALESCED, Offered, Outgoing, Pushed, SendError};
+use super::registered::Registered;
 use super::ring::{Broken, MAX_RECORD};
-use super::watched::Watched;
 use super::{CONTROL, WAKE};
 use rxe_sys::Epoll;
 use rxe_sys::unix::UnixSocket;
@@ -35,8 +35,8 @@ impl Lane {
         let from = Outgoing::offer(here)?;
         let offer = Incoming::accept(&there)?;
         let Offered { ring, wake } = offer.ok_or(io::ErrorKind::WouldBlock)?;
-        let wake = Watched::new(wake, &epoll, WAKE).map_err(io::Error::other)?;
-        let line = Watched::new(there, &epoll, CONTROL).map_err(io::Error::other)?;
+        let wake = Registered::new(wake, &epoll, WAKE).map_err(io::Error::other)?;
+        let line = Registered::new(there, &epoll, CONTROL).map_err(io::Error::other)?;
         let buf = vec![0; MAX_RECORD].try_into().map_err(|_| io::ErrorKind::OutOfMemory)?;
         Ok(Self { from, to: Incoming::new(ring, wake, line), buf })
     }
@@ -73,8 +73,8 @@ impl Direct for Lane {
         count: u16,
     ) -> Result<Placed, AccessError> {
         match self.from.send(net, head, payload, count) {
-            Ok(Packets::Sent(_)) => Ok(Placed::Sent),
-            Ok(Packets::NoRoom) => Ok(Placed::NoRoom),
+            Ok(DirectSend::Sent(_)) => Ok(Placed::Sent),
+            Ok(DirectSend::NoRoom) => Ok(Placed::NoRoom),
             Err(SendError::Payload(why)) => Err(why),
             Err(SendError::Broken) => Ok(Placed::Elsewhere),
         }

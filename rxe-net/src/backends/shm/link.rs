@@ -15,9 +15,9 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::wire::{Bth, Coalesced, Frame, NetHeader};
 use smallvec::SmallVec;
 
+use super::registered::Registered;
 use super::ring::{ALIGN, Broken, CAPACITY, Consumer, HEAD, MAX_RECORD, Producer};
 use super::wake::WakeUp;
-use super::watched::Watched;
 use crate::host::message;
 use rxe_sys::CheckedFd;
 use rxe_sys::unix::UnixSocket;
@@ -36,7 +36,7 @@ pub(super) const FRAME: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PacketTag {
     /// The record begins with a header of [`message`].
-    named: bool,
+    has_header: bool,
     /// The payload begins at a cache line.
     aligned: bool,
     /// The length of the packet's headers in bytes.
@@ -48,7 +48,7 @@ struct PacketTag {
 const PACKET: u32 = 2;
 
 impl PacketTag {
-    const NAMED: u32 = 1 << 8;
+    const HAS_HEADER: u32 = 1 << 8;
     const ALIGNED: u32 = 1 << 9;
     /// The payload length in bytes from which payloads begin at a cache line, because copies are
     /// then faster.
@@ -63,7 +63,7 @@ impl PacketTag {
     fn to_word(self) -> u32 {
         let head_len = u32::try_from(self.head_len).unwrap_or(u32::from(u8::MAX));
         let flag = |on: bool, bit| if on { bit } else { 0 };
-        let flags = flag(self.named, Self::NAMED) | flag(self.aligned, Self::ALIGNED);
+        let flags = flag(self.has_header, Self::HAS_HEADER) | flag(self.aligned, Self::ALIGNED);
         PACKET | flags | head_len << 16 | u32::from(self.count - 1) << 24
     }
 
@@ -71,15 +71,15 @@ impl PacketTag {
     fn parse(word: u32) -> Option<Self> {
         let [kind, _, head_len, more] = word.to_le_bytes();
         let (head_len, count) = (usize::from(head_len), u16::from(more) + 1);
-        let (named, aligned) = (word & Self::NAMED != 0, word & Self::ALIGNED != 0);
-        let tag = Self { named, aligned, head_len, count };
+        let (has_header, aligned) = (word & Self::HAS_HEADER != 0, word & Self::ALIGNED != 0);
+        let tag = Self { has_header, aligned, head_len, count };
         (u32::from(kind) == PACKET && tag.to_word() == word && head_len <= Coalesced::MAX_HEAD)
             .then_some(tag)
     }
 
     /// Returns the offset of the packet's headers in the record.
     fn head_at(self) -> usize {
-        if self.named { message::LEN } else { 0 }
+        if self.has_header { message::LEN } else { 0 }
     }
 
     /// Returns the offset of the payload in the record.
@@ -101,7 +101,7 @@ pub(super) struct Outgoing {
     wake: WakeUp,
     pub(super) line: UnixSocket,
     /// The ring has records that the receiver may not have been told of.
-    fresh: bool,
+    unsignalled: bool,
     congestion: Congestion,
     /// The header of the last direct packet.
     net: Option<NetHeader>,
@@ -149,7 +149,7 @@ impl Outgoing {
         let memory = CheckedFd::new(memory);
         let wake = WakeUp::new()?;
         line.send(&OFFER, &[memory.as_fd(), wake.as_fd()])?;
-        Ok(Self { ring, wake, line, fresh: false, congestion: Congestion::None, net: None })
+        Ok(Self { ring, wake, line, unsignalled: false, congestion: Congestion::None, net: None })
     }
 
     /// Puts a frame into the ring if there is room. A receiver gets `timeout` to make room: nothing
@@ -159,11 +159,11 @@ impl Outgoing {
     pub(super) fn push(&mut self, frame: &Frame<'_>, timeout: Duration) -> Result<Pushed, Broken> {
         let header = message::emit(frame);
         let sent = self.ring.push(FRAME, [&header, frame.payload])?;
-        self.fresh |= sent;
+        self.unsignalled |= sent;
         if sent && matches!(self.congestion, Congestion::None) {
             return Ok(Pushed::Sent);
         }
-        self.ring.look()?;
+        self.ring.refresh_tail()?;
         let taken = self.ring.taken();
         let progress = |before: u64| taken.wrapping_sub(before) >= PROGRESS;
         self.congestion = match self.congestion {
@@ -197,35 +197,35 @@ impl Outgoing {
         head: &[u8],
         payload: &Source<'_>,
         count: u16,
-    ) -> Result<Packets, SendError> {
+    ) -> Result<DirectSend, SendError> {
         let len = payload.len();
-        let named = self.net.as_ref() != Some(net);
+        let has_header = self.net.as_ref() != Some(net);
         let aligned = len >= PacketTag::ALIGN_FROM;
-        let tag = PacketTag { named, aligned, head_len: head.len(), count };
+        let tag = PacketTag { has_header, aligned, head_len: head.len(), count };
         let Some(record) = self.ring.reserve(tag.payload_at() + len)? else {
-            return Ok(Packets::NoRoom);
+            return Ok(DirectSend::NoRoom);
         };
-        if tag.named {
+        if tag.has_header {
             record.write(0, &message::emit_header(net, 1))?;
         }
         record.write(tag.head_at(), head)?;
         payload.write_to(&[record.span(tag.payload_at(), len)]).map_err(SendError::Payload)?;
         record.commit(tag.to_word())?;
-        if tag.named {
+        if tag.has_header {
             self.net = Some(*net);
         }
-        self.fresh = true;
-        Ok(Packets::Sent(tag.bytes(len)))
+        self.unsignalled = true;
+        Ok(DirectSend::Sent(tag.bytes(len)))
     }
 
     /// Returns whether the receiver has taken nothing so far.
     pub(super) fn is_untouched(&mut self) -> bool {
-        self.ring.look().is_ok() && self.ring.taken() == 0
+        self.ring.refresh_tail().is_ok() && self.ring.taken() == 0
     }
 
     /// Wakes the receiver if it sleeps and there are new records.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
-        if std::mem::take(&mut self.fresh) && self.ring.must_wake() {
+        if std::mem::take(&mut self.unsignalled) && self.ring.must_wake() {
             self.wake.signal()?;
         }
         Ok(())
@@ -234,7 +234,7 @@ impl Outgoing {
 
 /// The result of sending packets without pad and ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packets {
+pub(super) enum DirectSend {
     /// The packets are in the ring; this is the number of their bytes.
     Sent(usize),
     /// The ring has no room now.
@@ -266,8 +266,8 @@ impl AsFd for Outgoing {
 #[derive(Debug)]
 pub(super) struct Incoming {
     ring: Consumer,
-    wake: Watched<WakeUp>,
-    pub(super) line: Watched<UnixSocket>,
+    wake: Registered<WakeUp>,
+    pub(super) line: Registered<UnixSocket>,
     /// The destination of the last frame; a sender has one ring for each address. `None` before the
     /// first frame.
     pub(super) address: Option<IpAddr>,
@@ -309,7 +309,11 @@ impl Incoming {
     }
 
     /// Creates the receiver's end. `wake` is the wake-up of the offer.
-    pub(super) fn new(ring: Consumer, wake: Watched<WakeUp>, line: Watched<UnixSocket>) -> Self {
+    pub(super) fn new(
+        ring: Consumer,
+        wake: Registered<WakeUp>,
+        line: Registered<UnixSocket>,
+    ) -> Self {
         Self {
             ring,
             wake,
@@ -383,7 +387,7 @@ impl Incoming {
                     let place = cursor.place();
                     drop(packets);
                     self.ring.release(place)?;
-                    return self.ring.tell().map(|()| None);
+                    return self.ring.publish_tail().map(|()| None);
                 }
                 break;
             };
@@ -401,11 +405,11 @@ impl Incoming {
                 self.ring.release(place)?;
                 return self.receive_frame(copy, sink).map(Some);
             };
-            if tag.named && !packets.is_empty() {
+            if tag.has_header && !packets.is_empty() {
                 break;
             }
             let payload_len = record.len().checked_sub(tag.payload_at()).ok_or(Broken)?;
-            if tag.named {
+            if tag.has_header {
                 let mut header = [0; message::LEN];
                 record.read(0, &mut header)?;
                 let (net, _) = message::parse_header(&header).ok_or(Broken)?;
@@ -435,13 +439,13 @@ impl Incoming {
     pub(super) fn prepare_sleep(&mut self) -> bool {
         if self.ring.is_empty() {
             // If the ring is broken, the next read of a record reports it.
-            let _ = self.ring.tell();
+            let _ = self.ring.publish_tail();
             let answered = self.asleep && !self.ring.is_asleep();
             if self.signalled || answered {
                 self.signalled = !self.wake.clear();
             }
             // The sender may have answered between the two reads of the flag.
-            self.signalled |= !self.ring.sleeps(true) && self.asleep && !answered;
+            self.signalled |= !self.ring.set_asleep(true) && self.asleep && !answered;
             self.asleep = true;
         }
         !self.ring.is_empty()
@@ -449,7 +453,7 @@ impl Incoming {
 
     /// Tells the sender that no thread sleeps, so it need not signal.
     pub(super) fn end_sleep(&mut self) {
-        let was_asleep = self.ring.sleeps(false);
+        let was_asleep = self.ring.set_asleep(false);
         self.signalled |= std::mem::take(&mut self.asleep) && !was_asleep;
     }
 
@@ -478,7 +482,7 @@ mod tests {
         for opcode in [Opcode::RC_SEND_ONLY, Opcode::RC_WRITE_ONLY] {
             let head_len = emit::len(opcode, 0) - icrc::LEN;
             // The previous packet had the same header.
-            let tag = PacketTag { named: false, aligned: false, head_len, count: 1 };
+            let tag = PacketTag { has_header: false, aligned: false, head_len, count: 1 };
             assert_eq!(size_of_record(tag.payload_at() + 8), 64, "{opcode:?}");
         }
     }

@@ -33,8 +33,8 @@ impl Listeners {
     pub(super) fn add(&mut self, own: Destination, path: &Path) -> io::Result<()> {
         let added = self.paths.listen(path, Rights::Accepted)?;
         if !self.all.iter().any(|(_, one)| one.is_same(&added)) {
-            let watched = self.epoll.add(&added, CONTROL, EventFlags::IN);
-            watched.map_err(|_| io::ErrorKind::OutOfMemory)?;
+            let registered = self.epoll.add(&added, CONTROL, EventFlags::IN);
+            registered.map_err(|_| io::ErrorKind::OutOfMemory)?;
         }
         self.all.push((own, added));
         if !self.has(own) {

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::link::{Incoming, Offered, is_gone};
-use super::watched::Watched;
+use super::registered::Registered;
 use super::{CONTROL, Destination, Route, Shm, WAKE};
 use crate::backend::Backend;
 use crate::host::sharing::Sharing;
@@ -40,7 +40,7 @@ impl<B: Backend + Sharing> Shm<B> {
     }
 
     /// Accepts offers and drops ended rings. Returns whether there was any event of that kind.
-    pub(super) fn look_around(&mut self) -> bool {
+    pub(super) fn poll_control(&mut self) -> bool {
         if self.listen_again_in > 0 {
             self.listen_again_in -= 1;
             if self.listen_again_in == 0 && !self.is_full() {
@@ -58,12 +58,12 @@ impl<B: Backend + Sharing> Shm<B> {
                 Ok(None) => self.callers.push(line),
                 Ok(Some(Offered { ring, wake })) => {
                     if !self.is_full()
-                        && self.has_alarm()
-                        && let Ok(wake) = Watched::new(wake, &self.epoll, WAKE)
+                        && self.has_wakeups()
+                        && let Ok(wake) = Registered::new(wake, &self.epoll, WAKE)
                     {
                         self.incoming.push(Incoming::new(ring, wake, line));
                         self.since_ring = 0;
-                        self.wire.begin(true);
+                        self.wire.restart(true);
                     } else {
                         has_room = false;
                     }
@@ -92,7 +92,7 @@ impl<B: Backend + Sharing> Shm<B> {
                     refused
                 }
             },
-            Route::Own | Route::Wire(_) => true,
+            Route::Loopback | Route::Wire(_) => true,
         });
         self.last = None;
         true
@@ -106,7 +106,7 @@ impl<B: Backend + Sharing> Shm<B> {
             for _ in 0..MAX_CALLERS {
                 match listener.accept() {
                     Ok(caller) => {
-                        if let Ok(caller) = Watched::new(caller, &self.epoll, CONTROL) {
+                        if let Ok(caller) = Registered::new(caller, &self.epoll, CONTROL) {
                             self.callers.push(caller);
                         }
                     }

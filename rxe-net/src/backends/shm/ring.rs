@@ -111,7 +111,7 @@ impl Producer {
         let mut skip = CAPACITY - at < size_of_record(len);
         if at >= self.rewind_at && !skip {
             if !std::mem::take(&mut self.long) {
-                self.look()?;
+                self.refresh_tail()?;
                 skip = self.tail == self.head;
             }
             self.rewind_at = at + REWIND;
@@ -120,7 +120,7 @@ impl Producer {
         // The head word after the record must be free too, because it is set to 0.
         let need = skipped + size_of_record(len) + ALIGN;
         if self.free()? < need {
-            self.look()?;
+            self.refresh_tail()?;
             if self.free()? < need {
                 return Ok(None);
             }
@@ -152,7 +152,7 @@ impl Producer {
     }
 
     /// Reads how much the consumer has taken out.
-    pub fn look(&mut self) -> Result<(), Broken> {
+    pub fn refresh_tail(&mut self) -> Result<(), Broken> {
         let tail = self.map.tail();
         if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
             return Err(Broken);
@@ -175,7 +175,7 @@ impl Producer {
     /// Returns whether the consumer sleeps; the caller must then wake it. Call this after the last
     /// record.
     pub fn must_wake(&self) -> bool {
-        // Pairs with the fence in `Consumer::sleeps`: either this load sees that the consumer
+        // Pairs with the fence in `Consumer::set_asleep`: either this load sees that the consumer
         // sleeps, or the consumer sees the record before it sleeps.
         fence(Ordering::SeqCst);
         let asleep = self.map.flag();
@@ -226,7 +226,7 @@ pub struct Consumer {
     /// The place of the next record.
     tail: u64,
     /// The place that was last stored in `tail`.
-    told: u64,
+    published_tail: u64,
 }
 
 /// A record that was not taken out yet.
@@ -254,7 +254,7 @@ impl Consumer {
         if !sealed || usize::try_from(size) != Ok(RECORDS + CAPACITY) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Self { map: Map::new(fd)?, tail: 0, told: 0 })
+        Ok(Self { map: Map::new(fd)?, tail: 0, published_tail: 0 })
     }
 
     /// Returns whether there is no record.
@@ -275,13 +275,17 @@ impl Consumer {
     /// Takes out all records before `place`, which is the place of a cursor.
     pub fn release(&mut self, place: u64) -> Result<(), Broken> {
         self.tail = place;
-        if place.wrapping_sub(self.told) >= PUBLISH { self.tell() } else { Ok(()) }
+        if place.wrapping_sub(self.published_tail) >= PUBLISH {
+            self.publish_tail()
+        } else {
+            Ok(())
+        }
     }
 
     /// Stores in `tail` what was taken out. Call this when there is no record.
-    pub fn tell(&mut self) -> Result<(), Broken> {
-        if self.told != self.tail {
-            self.told = self.tail;
+    pub fn publish_tail(&mut self) -> Result<(), Broken> {
+        if self.published_tail != self.tail {
+            self.published_tail = self.tail;
             self.map.set_tail(self.tail)?;
         }
         Ok(())
@@ -301,21 +305,21 @@ impl Consumer {
         let place = cursor.place();
         self.release(place)?;
         if self.is_empty() {
-            self.tell()?;
+            self.publish_tail()?;
         }
         Ok(taken)
     }
 
     /// Sets whether this end sleeps. Returns the previous value. The caller must check again for a
     /// record afterwards.
-    pub fn sleeps(&self, asleep: bool) -> bool {
+    pub fn set_asleep(&self, asleep: bool) -> bool {
         let before = self.map.flag().swap(asleep.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
         before != 0
     }
 
-    /// Returns whether the flag of [`Consumer::sleeps`] is still set, so the producer has not taken
-    /// it.
+    /// Returns whether the flag of [`Consumer::set_asleep`] is still set, so the producer has not
+    /// taken it.
     pub fn is_asleep(&self) -> bool {
         self.map.flag().load(Ordering::Acquire) != 0
     }

@@ -6,9 +6,9 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, qpn_block};
 
-use super::link::{MAX_COALESCED, Outgoing, Packets, Pushed, SendError};
+use super::link::{DirectSend, MAX_COALESCED, Outgoing, Pushed, SendError};
+use super::registered::Registered;
 use super::ring::{self, Broken};
-use super::watched::Watched;
 use super::{CONTROL, Destination, Route, Shm};
 use crate::backend::Backend;
 use crate::host::message;
@@ -25,10 +25,10 @@ pub(super) enum LocalSend {
 }
 
 /// The maximum number of bytes that a device may have sent to itself and not yet received.
-const OWN_CAPACITY: usize = ring::CAPACITY;
+const LOOPBACK_CAPACITY: usize = ring::CAPACITY;
 /// The number of bursts that go onto the wire before a destination is searched for on this host
 /// again.
-const LOOK_AGAIN: u32 = 256;
+const SEARCH_AGAIN: u32 = 256;
 /// The maximum number of destinations remembered.
 const MAX_ROUTES: usize = 4096;
 impl<B: Backend + Sharing> Shm<B> {
@@ -49,34 +49,36 @@ impl<B: Backend + Sharing> Shm<B> {
             let route = self.find(to);
             self.routes.insert(to, route);
         }
-        self.routes.entry(to).or_insert(Route::Wire(LOOK_AGAIN))
+        self.routes.entry(to).or_insert(Route::Wire(SEARCH_AGAIN))
     }
 
     /// Searches for a destination on this host, and offers it a ring.
     fn find(&mut self, (address, block): Destination) -> Route {
         // A packet to QP1 is for any process that reads it, and one to a group is for all members.
         if block == 0 || address.is_multicast() {
-            return Route::Wire(LOOK_AGAIN);
+            return Route::Wire(SEARCH_AGAIN);
         }
         if self.listeners.has((address, block)) {
-            return if self.has_alarm() { Route::Own } else { Route::Wire(LOOK_AGAIN) };
+            return if self.has_wakeups() { Route::Loopback } else { Route::Wire(SEARCH_AGAIN) };
         }
         let path = self.inner.port_groups().and_then(|groups| groups.memory(address, block));
         match path.map_or(Ok(None), |path| Outgoing::open(&path)) {
-            Ok(Some(link)) if self.has_alarm() => match Watched::new(link, &self.epoll, CONTROL) {
-                Ok(link) => {
-                    let index = self.rings.iter().position(Option::is_none);
-                    let index = index.unwrap_or_else(|| {
-                        self.rings.push(None);
-                        self.rings.len() - 1
-                    });
-                    self.rings[index] = Some(link);
-                    self.last = None;
-                    Route::Ring(index)
+            Ok(Some(link)) if self.has_wakeups() => {
+                match Registered::new(link, &self.epoll, CONTROL) {
+                    Ok(link) => {
+                        let index = self.rings.iter().position(Option::is_none);
+                        let index = index.unwrap_or_else(|| {
+                            self.rings.push(None);
+                            self.rings.len() - 1
+                        });
+                        self.rings[index] = Some(link);
+                        self.last = None;
+                        Route::Ring(index)
+                    }
+                    Err(_) => Route::Wire(SEARCH_AGAIN),
                 }
-                Err(_) => Route::Wire(LOOK_AGAIN),
-            },
-            _ => Route::Wire(LOOK_AGAIN),
+            }
+            _ => Route::Wire(SEARCH_AGAIN),
         }
     }
 
@@ -98,7 +100,7 @@ impl<B: Backend + Sharing> Shm<B> {
                 ring = Some(index);
                 self.rings[index].as_mut().map_or(Err(Broken), |link| link.push(&frame, timeout))
             }
-            Route::Own => Ok(self.send_to_self(&frame)),
+            Route::Loopback => Ok(self.send_to_self(&frame)),
         };
         let packets = frame.payloads().count() as u64;
         match pushed {
@@ -127,7 +129,7 @@ impl<B: Backend + Sharing> Shm<B> {
 
     /// Drops the ring to this destination.
     pub(super) fn give_up(&mut self, to: Destination) {
-        if let Some(Route::Ring(index)) = self.routes.insert(to, Route::Wire(LOOK_AGAIN)) {
+        if let Some(Route::Ring(index)) = self.routes.insert(to, Route::Wire(SEARCH_AGAIN)) {
             self.rings[index] = None;
         }
         self.last = None;
@@ -166,11 +168,11 @@ impl<B: Backend + Sharing> Shm<B> {
     }
 
     fn send_to_self(&mut self, frame: &Frame<'_>) -> Pushed {
-        if self.own_bytes + frame.payload.len() > OWN_CAPACITY {
+        if self.loopback_bytes + frame.payload.len() > LOOPBACK_CAPACITY {
             return Pushed::Lost;
         }
-        self.own_bytes += frame.payload.len();
-        self.own.push_back([&message::emit(frame)[..], frame.payload].concat());
+        self.loopback_bytes += frame.payload.len();
+        self.loopback.push_back([&message::emit(frame)[..], frame.payload].concat());
         Pushed::Sent
     }
 
@@ -206,13 +208,13 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         };
         let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
         match link.send(net, head, payload, count) {
-            Ok(Packets::Sent(bytes)) => {
+            Ok(DirectSend::Sent(bytes)) => {
                 self.touch(index);
                 self.counters.tx_packets += u64::from(count);
                 self.counters.tx_bytes += bytes as u64;
                 Ok(Placed::Sent)
             }
-            Ok(Packets::NoRoom) => Ok(Placed::NoRoom),
+            Ok(DirectSend::NoRoom) => Ok(Placed::NoRoom),
             Err(SendError::Payload(why)) => Err(why),
             Err(SendError::Broken) => {
                 self.give_up(to);

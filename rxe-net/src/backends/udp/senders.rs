@@ -127,7 +127,7 @@ impl Senders {
     /// Forgets which socket had no room. Called before each send, because epoll stays readable
     /// while it watches a socket with room.
     #[inline]
-    pub(super) fn try_again(&mut self, epoll: &Epoll) {
+    pub(super) fn clear_blocked(&mut self, epoll: &Epoll) {
         if let Some(at) = self.blocked.take()
             && let Some(socket) = self.all.get(at).and_then(|sender| sender.socket.as_ref())
         {
@@ -138,7 +138,7 @@ impl Senders {
     /// Closes the sockets of other addresses than these. Ports that were not available may be tried
     /// again.
     pub(super) fn retain(&mut self, addresses: &[IpAddr], epoll: &Epoll) {
-        self.try_again(epoll);
+        self.clear_blocked(epoll);
         let before = self.dropped();
         self.all.retain(|s| s.socket.is_some() && addresses.contains(&s.address));
         self.dropped += before - self.dropped();

@@ -19,7 +19,7 @@ use crate::backends::loss::Loss;
 use crate::counters::Counters;
 use crate::error::NetError;
 use crate::host::membership::Membership;
-use crate::host::questions::Questions;
+use crate::host::peer_probes::PeerProbes;
 use crate::host::udp_socket::UdpSocket;
 use crate::host::{Endpoint, Forwarding, PortGroups, READY};
 use rxe_sys::mmsg::{RecvArena, RecvPace};
@@ -34,7 +34,7 @@ pub(crate) struct Sockets {
     /// One of the later sockets has no room to send.
     blocked: bool,
     /// The index of the socket that the last frame came from. It is read first.
-    hot: usize,
+    last_active: usize,
     /// The number of `receive` calls. Every 16th call starts with the next socket.
     turn: u32,
     /// The sockets that receive packets to QP1, one for each address. All processes on the address
@@ -45,7 +45,7 @@ pub(crate) struct Sockets {
     /// The receive buffer to request for `qp1`, in bytes.
     recv_buffer: usize,
     forwarding: Forwarding,
-    questions: Questions,
+    peer_probes: PeerProbes,
     /// The number of consecutive `receive` calls that found nothing.
     idle: u32,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Sockets {
 struct Slot {
     socket: UdpSocket,
     /// The epoll descriptor watches the socket.
-    later: bool,
+    in_epoll: bool,
     /// The kernel's last count of lost datagrams.
     overflow: u32,
     pace: RecvPace,
@@ -77,12 +77,12 @@ impl Sockets {
             forwarding: groups.forwarding(epoll.clone()),
             epoll,
             blocked: false,
-            hot: 0,
+            last_active: 0,
             turn: 0,
             qp1: Vec::new(),
             gsi: false,
             recv_buffer,
-            questions: Questions::new(groups.block(), scope),
+            peer_probes: PeerProbes::new(groups.block(), scope),
             idle: 0,
         };
         for endpoint in endpoints {
@@ -110,7 +110,7 @@ impl Sockets {
         self.watch_qp1(false);
         self.qp1.retain(|slot| slot.socket.address() != address);
         self.forwarding.remove(address);
-        self.questions.leave(address);
+        self.peer_probes.leave(address);
         self.watch_qp1(self.gsi);
     }
 
@@ -152,8 +152,8 @@ impl Sockets {
     }
 
     /// Returns the sockets for probes of peers.
-    pub(crate) fn questions(&mut self) -> &mut Questions {
-        &mut self.questions
+    pub(crate) fn peer_probes(&mut self) -> &mut PeerProbes {
+        &mut self.peer_probes
     }
 
     /// Delivers a frame that arrived by another path.
@@ -196,7 +196,7 @@ impl Sockets {
     /// those with the address of a first socket, which may come back.
     pub(crate) fn retain(&mut self, addresses: &[IpAddr]) {
         let Self { all, epoll, .. } = self;
-        let first = all.iter().filter(|slot| !slot.later).map(|slot| slot.socket.address());
+        let first = all.iter().filter(|slot| !slot.in_epoll).map(|slot| slot.socket.address());
         let first: Vec<_> = first.collect();
         all.retain(|slot| {
             let own = slot.socket.address();
@@ -207,7 +207,7 @@ impl Sockets {
             }
             stays
         });
-        self.hot = 0;
+        self.last_active = 0;
     }
 
     /// See [`crate::Sharing::add_membership`].
@@ -225,10 +225,10 @@ impl Sockets {
     /// See [`crate::Sharing::remove_membership`].
     pub(crate) fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
         let mut all = self.all.iter();
-        let at = all.position(|slot| slot.later && slot.socket.address() == group)?;
+        let at = all.position(|slot| slot.in_epoll && slot.socket.address() == group)?;
         let Slot { socket, .. } = self.all.remove(at);
         self.epoll.delete(&socket);
-        self.hot = 0;
+        self.last_active = 0;
         Some(Membership::new(socket))
     }
 
@@ -244,21 +244,21 @@ impl Sockets {
     /// Records that the socket on this address had no room.
     pub(crate) fn wait_for_room(&mut self, address: IpAddr) {
         let sends = self.all.iter().find(|slot| slot.socket.address() == address);
-        if sends.is_some_and(|slot| slot.later) {
+        if sends.is_some_and(|slot| slot.in_epoll) {
             self.blocked = true;
             self.watch(EventFlags::IN | EventFlags::OUT);
         }
     }
 
     /// Forgets which sockets had no room. Called before each send.
-    pub(crate) fn try_again(&mut self) {
+    pub(crate) fn clear_blocked(&mut self) {
         if std::mem::take(&mut self.blocked) {
             self.watch(EventFlags::IN);
         }
     }
 
     fn watch(&self, flags: EventFlags) {
-        for slot in self.all.iter().filter(|slot| slot.later) {
+        for slot in self.all.iter().filter(|slot| slot.in_epoll) {
             // The socket was added, so this does not fail.
             let _ = self.epoll.modify(&slot.socket, READY, flags);
         }
@@ -277,14 +277,15 @@ impl Sockets {
         self.turn = self.turn.wrapping_add(1);
         // The socket of the last frame is read first, and no other if it has more. Every 16th call
         // begins with the next socket, so that none starves.
-        let first = if self.turn.is_multiple_of(16) { self.hot + 1 } else { self.hot };
+        let first =
+            if self.turn.is_multiple_of(16) { self.last_active + 1 } else { self.last_active };
         for index in (0..count).map(|i| (first + i) % count) {
             let got = all[index].receive(arena, counters, budget, forwarding, sink)?;
             if got > 0 {
-                self.hot = index;
+                self.last_active = index;
                 self.idle = 0;
                 if self.turn.is_multiple_of(32 * IDLE_THRESHOLD) {
-                    return Ok(got + self.receive_seldom(arena, counters, budget, sink)?);
+                    return Ok(got + self.receive_shared(arena, counters, budget, sink)?);
                 }
                 return Ok(got);
             }
@@ -294,11 +295,11 @@ impl Sockets {
             return Ok(0);
         }
         self.idle = 0;
-        self.receive_seldom(arena, counters, budget, sink)
+        self.receive_shared(arena, counters, budget, sink)
     }
 
     /// Receives from the shared sockets for QP1 and from the sockets for forwarding.
-    fn receive_seldom(
+    fn receive_shared(
         &mut self,
         arena: &mut RecvArena,
         counters: &mut Counters,
@@ -324,7 +325,7 @@ impl Sockets {
 
     /// Calls `f` with each descriptor. The set of descriptors never changes.
     pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
-        for slot in self.all.iter().filter(|slot| !slot.later) {
+        for slot in self.all.iter().filter(|slot| !slot.in_epoll) {
             f(slot.socket.shared());
         }
         f(self.epoll.shared());
@@ -332,11 +333,11 @@ impl Sockets {
 }
 
 impl Slot {
-    fn new(socket: UdpSocket, later: bool) -> Self {
+    fn new(socket: UdpSocket, in_epoll: bool) -> Self {
         // Another process may have had the socket before and lost datagrams: they are not counted
         // here.
         let overflow = drops(socket.as_fd());
-        Self { socket, later, overflow, pace: RecvPace::default() }
+        Self { socket, in_epoll, overflow, pace: RecvPace::default() }
     }
 
     fn receive(

@@ -388,7 +388,7 @@ fn where_the_system_does_not_segment_for_one_it_does_for_others() {
         let counted: Vec<u16> = (0..40).collect();
         assert_eq!(ids_received(&mut other, 40), (counted.clone(), 1));
         // Segmentation is tried again after the entry has expired.
-        from.apart.expire();
+        from.unsegmented.expire();
         send(&mut from, "127.0.0.2");
         assert_eq!(ids_received(&mut one, 40), (counted, 1));
         let counters = from.counters();
@@ -445,7 +445,7 @@ fn packets_leave_without_a_flow_label_that_others_have_for_themselves() {
         take_a_label(&other);
         assert_eq!(send(&mut from, 3), [0; 3]);
         assert_eq!(send(&mut from, 1), [0]);
-        assert!(!from.apart.has(ip("::1")), "bursts still leave as bursts");
+        assert!(!from.unsegmented.has(ip("::1")), "bursts still leave as bursts");
         let counters = from.counters();
         assert_eq!((counters.tx_packets, counters.tx_unlabelled, counters.tx_other), (7, 4, 0));
     });

@@ -88,7 +88,7 @@ impl XdpInterface {
                 interface: device.index,
                 queue,
                 rx: if queue == 0 { RX_CHUNKS } else { OTHER_RX_CHUNKS },
-                lots: lots(queue, senders, shards),
+                tx: tx_chunks(queue, senders, shards),
                 copy: copies(mode, attached.generic),
                 frags,
             };
@@ -164,11 +164,11 @@ impl XdpInterface {
         for (number, queue) in (0..).zip(&self.0.queues) {
             let sends = number == shard % self.0.senders;
             let Socket { fd, rx, tx, kind } = queue.socket(shard, sends).map_err(failed)?;
-            self.maps().steer(number, shard, fd.intact()?)?;
+            self.maps().set_socket(number, shard, fd.intact()?)?;
             if let Some(tx) = tx {
                 let pool = Arc::clone(&queue.pool);
-                let lot = queue.pool.take_lot();
-                sender = lot.map(|lot| Sender::new(fd.clone(), tx, kind, pool, lot));
+                let chunks = queue.pool.take_tx_chunks();
+                sender = chunks.map(|chunks| Sender::new(fd.clone(), tx, kind, pool, chunks));
             }
             receivers.push(Receiver::new(fd, rx, kind, Arc::clone(&queue.pool)));
         }
@@ -182,7 +182,7 @@ impl Queue {
     /// Opens the socket of a shard on this queue.
     fn socket(&self, shard: u32, sends: bool) -> io::Result<Socket> {
         let first = if shard == 0 { self.first.lock().take() } else { None };
-        first.map_or_else(|| self.options.open_beside(&self.bound, self.kind, sends), Ok)
+        first.map_or_else(|| self.options.open_shared(&self.bound, self.kind, sends), Ok)
     }
 }
 
@@ -234,7 +234,7 @@ fn open_queue(
 
 /// Returns the number of transmit chunks on this queue, for each shard that sends there. The shards
 /// are assigned to the `senders` queues in turn.
-fn lots(queue: u32, senders: u32, shards: u32) -> Vec<u32> {
+fn tx_chunks(queue: u32, senders: u32, shards: u32) -> Vec<u32> {
     let here = (0..shards).filter(|shard| shard % senders == queue);
     let further = here.clone().filter(|shard| *shard > 0).count();
     let limit = FURTHER_TX_LIMIT / u32::try_from(further.max(1)).unwrap_or(MAX_SHARDS);
@@ -294,17 +294,17 @@ mod tests {
 
     #[test]
     fn a_device_with_one_shard_has_no_chunks_for_others() {
-        assert_eq!(lots(0, 1, 1), [TX_CHUNKS]);
-        assert_eq!(lots(0, 4, 1), [TX_CHUNKS]);
-        assert_eq!(lots(1, 4, 1), []);
+        assert_eq!(tx_chunks(0, 1, 1), [TX_CHUNKS]);
+        assert_eq!(tx_chunks(0, 4, 1), [TX_CHUNKS]);
+        assert_eq!(tx_chunks(1, 4, 1), []);
     }
 
     #[test]
     fn shards_have_the_sending_queues_in_turn() {
-        assert_eq!(lots(0, 1, 3), [TX_CHUNKS, 256, 256]);
-        let of = |queue| lots(queue, 2, 5);
+        assert_eq!(tx_chunks(0, 1, 3), [TX_CHUNKS, 256, 256]);
+        let of = |queue| tx_chunks(queue, 2, 5);
         assert_eq!((of(0), of(1), of(2)), (vec![TX_CHUNKS, 256, 256], vec![256, 256], vec![]));
-        let many = lots(0, 1, MAX_SHARDS);
+        let many = tx_chunks(0, 1, MAX_SHARDS);
         assert_eq!((many.len(), many[31]), (32, 33));
     }
 

@@ -26,12 +26,12 @@ pub(super) struct Maps {
     /// The sockets, by queue and shard.
     sockets: SharedFd,
     /// The contents of the first two maps, by shard.
-    heard: Mutex<Vec<Heard>>,
+    wanted: Mutex<Vec<Wanted>>,
 }
 
 /// The addresses and blocks that a shard receives for.
 #[derive(Clone, Debug, Default)]
-struct Heard {
+struct Wanted {
     addresses: HashSet<IpAddr>,
     blocks: Blocks,
 }
@@ -46,7 +46,7 @@ impl Maps {
             blocks: make(MapKind::Array, 4, 4, 256)?,
             addresses: make(MapKind::Hash, 16, 4, MAX_ADDRESSES)?,
             sockets: make(MapKind::Xsk, 4, 4, MAX_QUEUES * MAX_SHARDS)?,
-            heard: Mutex::new(vec![Heard::default(); MAX_SHARDS as usize]),
+            wanted: Mutex::new(vec![Wanted::default(); MAX_SHARDS as usize]),
         })
     }
 
@@ -60,7 +60,7 @@ impl Maps {
     }
 
     /// Redirects the frames that arrive on a queue for a shard to a socket.
-    pub(super) fn steer(
+    pub(super) fn set_socket(
         &self,
         queue: u32,
         shard: u32,
@@ -81,62 +81,62 @@ impl Maps {
         addresses: &[IpAddr],
         blocks: Blocks,
     ) -> Result<(), NetError> {
-        self.change(&mut self.heard.lock(), shard, addresses, blocks)
+        self.change(&mut self.wanted.lock(), shard, addresses, blocks)
     }
 
     /// Stops receiving for a shard. Does nothing if the lock is held, because in a forked child its
     /// holder may not exist; the frames then go to the kernel once the shard's sockets are closed.
     pub(super) fn forget(&self, shard: u32) {
-        if let Some(mut heard) = self.heard.try_lock() {
-            let _ = self.change(&mut heard, shard, &[], Blocks::default());
+        if let Some(mut wanted) = self.wanted.try_lock() {
+            let _ = self.change(&mut wanted, shard, &[], Blocks::default());
         }
     }
 
     fn change(
         &self,
-        heard: &mut [Heard],
+        wanted: &mut [Wanted],
         shard: u32,
         addresses: &[IpAddr],
         blocks: Blocks,
     ) -> Result<(), NetError> {
-        self.change_blocks(&mut heard[shard as usize].blocks, shard, blocks)?;
-        self.change_addresses(heard, shard as usize, addresses)
+        self.change_blocks(&mut wanted[shard as usize].blocks, shard, blocks)?;
+        self.change_addresses(wanted, shard as usize, addresses)
     }
 
     fn change_blocks(
         &self,
-        heard: &mut Blocks,
+        wanted: &mut Blocks,
         shard: u32,
         blocks: Blocks,
     ) -> Result<(), NetError> {
         let map = self.blocks.intact()?;
-        for block in (0..=u8::MAX).filter(|block| heard.has(*block) != blocks.has(*block)) {
+        for block in (0..=u8::MAX).filter(|block| wanted.has(*block) != blocks.has(*block)) {
             let value = if blocks.has(block) { shard + 1 } else { 0 };
             // SAFETY: keys and values of this map have 4 bytes.
             unsafe { bpf::update(map, &u32::from(block).to_ne_bytes(), &value.to_ne_bytes()) }
                 .map_err(failed)?;
         }
-        *heard = blocks;
+        *wanted = blocks;
         Ok(())
     }
 
     fn change_addresses(
         &self,
-        heard: &mut [Heard],
+        wanted: &mut [Wanted],
         shard: usize,
         addresses: &[IpAddr],
     ) -> Result<(), NetError> {
         let map = self.addresses.intact()?;
         for address in addresses {
-            if !is_heard(heard, address) {
+            if !is_wanted(wanted, address) {
                 // SAFETY: keys of this map have 16 bytes, values 4.
                 unsafe { bpf::update(map, &key(*address), &1u32.to_ne_bytes()) }.map_err(failed)?;
             }
-            heard[shard].addresses.insert(*address);
+            wanted[shard].addresses.insert(*address);
         }
         let goes = |address: &IpAddr| !addresses.contains(address);
-        let gone: Vec<_> = heard[shard].addresses.extract_if(goes).collect();
-        for address in gone.iter().filter(|address| !is_heard(heard, address)) {
+        let gone: Vec<_> = wanted[shard].addresses.extract_if(goes).collect();
+        for address in gone.iter().filter(|address| !is_wanted(wanted, address)) {
             // The key exists, because a shard wanted the address.
             // SAFETY: keys of this map have 16 bytes.
             let _ = unsafe { bpf::delete(map, &key(*address)) };
@@ -146,8 +146,8 @@ impl Maps {
 }
 
 /// Returns whether any shard receives for the address, so that it is in the map.
-fn is_heard(heard: &[Heard], address: &IpAddr) -> bool {
-    heard.iter().any(|heard| heard.addresses.contains(address))
+fn is_wanted(wanted: &[Wanted], address: &IpAddr) -> bool {
+    wanted.iter().any(|wanted| wanted.addresses.contains(address))
 }
 
 fn failed(error: io::Error) -> NetError {

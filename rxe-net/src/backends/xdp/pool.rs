@@ -4,7 +4,7 @@
 //! "XDP_SHARED_UMEM".
 //!
 //! Invariants: a receive chunk is in the fill ring, in the receive ring of a socket or being read.
-//! A chunk of a lot is in its sender's `free`, in a transmit ring, in the completion ring or
+//! A transmit chunk is in its sender's `free`, in a transmit ring, in the completion ring or
 //! waiting in [`Sent`]. So no ring is ever too small for its chunks.
 //!
 //! Each of the two rings has a lock, under which only addresses are moved.
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::ring::{Consumer, Producer};
-use super::umem::{Lot, Umem};
+use super::umem::{TxChunks, Umem};
 
 /// The UMEM of a queue, with its fill and completion rings.
 #[derive(Debug)]
@@ -23,15 +23,15 @@ pub(super) struct Pool {
     pub(super) umem: Arc<Umem>,
     fill: Mutex<Producer<u64>>,
     sent: Mutex<Sent>,
-    /// The lots that no shard has yet, the next one last.
-    lots: Mutex<Vec<Lot>>,
+    /// The transmit chunks that no shard has yet, those of the next shard last.
+    tx_chunks: Mutex<Vec<TxChunks>>,
 }
 
 /// The completion ring, and chunks of other senders found in it.
 #[derive(Debug)]
 struct Sent {
     ring: Consumer<u64>,
-    /// The chunks that wait for the sender of their lot, by lot.
+    /// The chunks that wait for their sender, by the range of the sender's chunks.
     waiting: Vec<(Range<u64>, Vec<u64>)>,
 }
 
@@ -40,23 +40,23 @@ impl Pool {
     /// fill ring already.
     pub(super) fn new(
         umem: Arc<Umem>,
-        mut lots: Vec<Lot>,
+        mut tx_chunks: Vec<TxChunks>,
         fill: Producer<u64>,
         completion: Consumer<u64>,
     ) -> Self {
-        let waiting = lots.iter().map(|lot| (lot.range().clone(), Vec::new())).collect();
-        lots.reverse();
+        let waiting = tx_chunks.iter().map(|chunks| (chunks.range().clone(), Vec::new())).collect();
+        tx_chunks.reverse();
         Self {
             umem,
             fill: Mutex::new(fill),
             sent: Mutex::new(Sent { ring: completion, waiting }),
-            lots: Mutex::new(lots),
+            tx_chunks: Mutex::new(tx_chunks),
         }
     }
 
-    /// Takes a lot of transmit chunks for one more shard. Returns `None` if all are taken.
-    pub(super) fn take_lot(&self) -> Option<Lot> {
-        self.lots.lock().pop()
+    /// Takes the transmit chunks of one more shard. Returns `None` if all are taken.
+    pub(super) fn take_tx_chunks(&self) -> Option<TxChunks> {
+        self.tx_chunks.lock().pop()
     }
 
     /// Gives receive chunks back to the kernel.
@@ -77,15 +77,15 @@ impl Pool {
         fill.needs_wakeup() && fill.pending() > 0
     }
 
-    /// Collects the chunks of this lot that have been sent.
-    pub(super) fn reclaim(&self, lot: &Range<u64>, free: &mut Vec<u64>) {
+    /// Collects the chunks in the range `own` that have been sent.
+    pub(super) fn reclaim(&self, own: &Range<u64>, free: &mut Vec<u64>) {
         let Sent { ring, waiting } = &mut *self.sent.lock();
-        if let Some((_, mine)) = waiting.iter_mut().find(|(range, _)| range == lot) {
+        if let Some((_, mine)) = waiting.iter_mut().find(|(range, _)| range == own) {
             free.append(mine);
         }
         let sent = ring.available();
         for chunk in (0..sent).map(|i| ring.peek(i)) {
-            if lot.contains(&chunk) {
+            if own.contains(&chunk) {
                 free.push(chunk);
             } else if let Some((_, others)) =
                 waiting.iter_mut().find(|(range, _)| range.contains(&chunk))
@@ -102,20 +102,21 @@ mod tests {
     use super::super::ring::tests::both;
     use super::*;
 
-    /// Returns a pool with one receive chunk and these lots, and the kernel's ends of its rings.
-    fn pool(lots: &[u32]) -> (Pool, Consumer<u64>, Producer<u64>) {
-        let (umem, lots) = Umem::new(1, lots).unwrap();
+    /// Returns a pool with one receive chunk and these numbers of transmit chunks, and the kernel's
+    /// ends of its rings.
+    fn pool(tx: &[u32]) -> (Pool, Consumer<u64>, Producer<u64>) {
+        let (umem, tx_chunks) = Umem::new(1, tx).unwrap();
         let ((fill, to_kernel), (from_kernel, completion)) = (both(), both());
-        (Pool::new(umem, lots, fill, completion), to_kernel, from_kernel)
+        (Pool::new(umem, tx_chunks, fill, completion), to_kernel, from_kernel)
     }
 
     #[test]
-    fn each_sender_gets_the_chunks_of_its_lot_back() {
+    fn each_sender_gets_its_own_chunks_back() {
         let (pool, _, mut kernel) = pool(&[2, 1]);
-        let [one, other] = [(); 2].map(|()| pool.take_lot().unwrap());
-        assert!(pool.take_lot().is_none());
+        let [one, other] = [(); 2].map(|()| pool.take_tx_chunks().unwrap());
+        assert!(pool.take_tx_chunks().is_none());
         assert!(one.chunks().eq([4096, 8192]) && other.chunks().eq([12288]));
-        // The last chunk belongs to no lot.
+        // The last chunk belongs to no shard.
         for chunk in [8192, 12288, 4096, 0] {
             assert!(kernel.push(chunk));
         }

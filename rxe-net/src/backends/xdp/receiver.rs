@@ -85,7 +85,7 @@ impl Receiver {
         let (mut chunks, mut frames) = (0, 0);
         while chunks < available.min(REFILL) {
             let desc = self.rx.peek(chunks);
-            if !goes_on(&desc) {
+            if !continues(&desc) {
                 let later = (chunks + AHEAD < available).then(|| self.rx.peek(chunks + AHEAD));
                 let later = later.and_then(|d| umem.received(d.addr, d.len));
                 if let Some(bytes) = umem.received(desc.addr, desc.len) {
@@ -95,7 +95,7 @@ impl Receiver {
                 frames += 1;
                 continue;
             }
-            let rest = (chunks..available).position(|i| !goes_on(&self.rx.peek(i)));
+            let rest = (chunks..available).position(|i| !continues(&self.rx.peek(i)));
             // The last chunk has not arrived yet. If the kernel has no chunk left for it, it never
             // will, and the frame is dropped.
             let Some(rest) = rest else {
@@ -144,6 +144,6 @@ impl Receiver {
 }
 
 /// Returns whether a frame continues in the next chunk.
-fn goes_on(desc: &XdpDesc) -> bool {
+fn continues(desc: &XdpDesc) -> bool {
     desc.options.contains(XdpDescOptions::XDP_PKT_CONTD)
 }

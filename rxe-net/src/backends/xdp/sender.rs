@@ -10,7 +10,7 @@ use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use super::pool::Pool;
 use super::ring::Producer;
 use super::socket::Kind;
-use super::umem::{CHUNK, Lot};
+use super::umem::{CHUNK, TxChunks};
 use crate::error::NetError;
 use rxe_sys::SharedFd;
 
@@ -22,11 +22,11 @@ pub(super) struct Sender {
     kind: Kind,
     /// Declared after the ring, so that it is dropped after it.
     pool: Arc<Pool>,
-    lot: Lot,
-    /// The chunks of the lot that are not in use.
+    tx_chunks: TxChunks,
+    /// The transmit chunks that are not in use.
     free: Vec<u64>,
     /// The driver has not noticed the last [`Sender::flush`].
-    unheard: bool,
+    wakeup_missed: bool,
 }
 
 /// The result of [`Sender::transmit`].
@@ -44,16 +44,16 @@ pub(super) enum Transmitted {
 const SHORTEST: usize = 60;
 
 impl Sender {
-    /// Creates a sender with the chunks of a lot and the ring of a socket on the pool's queue.
+    /// Creates a sender with the chunks of a shard and the ring of a socket on the pool's queue.
     pub(super) fn new(
         fd: SharedFd,
         tx: Producer<XdpDesc>,
         kind: Kind,
         pool: Arc<Pool>,
-        lot: Lot,
+        tx_chunks: TxChunks,
     ) -> Self {
-        let free = lot.chunks().collect();
-        Self { fd, tx, kind, pool, lot, free, unheard: false }
+        let free = tx_chunks.chunks().collect();
+        Self { fd, tx, kind, pool, tx_chunks, free, wakeup_missed: false }
     }
 
     /// Puts a frame made of these parts into the transmit ring. The kernel gets the frame with the
@@ -74,7 +74,7 @@ impl Sender {
         let mut part = parts.next().unwrap_or(&[]);
         for left in (0..chunks).rev() {
             let Some(addr) = self.free.pop() else { return Transmitted::NoRoom };
-            let Some(chunk) = self.lot.chunk(addr) else { return Transmitted::NoRoom };
+            let Some(chunk) = self.tx_chunks.chunk(addr) else { return Transmitted::NoRoom };
             let mut at = 0;
             loop {
                 let n = part.len().min(CHUNK - at);
@@ -120,7 +120,7 @@ impl Sender {
         if self.tx.room() == 0 {
             return Ok(Transmitted::NoRoom);
         }
-        let Some(chunk) = self.lot.chunk(addr) else { return Ok(Transmitted::NoRoom) };
+        let Some(chunk) = self.tx_chunks.chunk(addr) else { return Ok(Transmitted::NoRoom) };
         let (frame, rest) = chunk.split_at_mut(len);
         fill(frame)?;
         rest[..whole - len].fill(0);
@@ -138,20 +138,20 @@ impl Sender {
     /// Returns whether no further call is needed for the transmit ring. The kernel has taken
     /// everything, or the driver will take the rest by itself.
     pub(super) fn is_flushed(&self) -> bool {
-        self.is_empty() || (self.kind.zero_copy && !self.unheard)
+        self.is_empty() || (self.kind.zero_copy && !self.wakeup_missed)
     }
 
     /// Returns whether [`Sender::flush`] must be called again for frames already in the transmit
     /// ring.
     pub(super) fn wants_flush(&self) -> bool {
-        !self.is_empty() && (!self.kind.zero_copy || self.unheard || self.tx.needs_wakeup())
+        !self.is_empty() && (!self.kind.zero_copy || self.wakeup_missed || self.tx.needs_wakeup())
     }
 
     /// Makes the kernel send the contents of the transmit ring. Some may stay in the ring if the
     /// interface is busy ([`Sender::is_flushed`]).
     pub(super) fn flush(&mut self) -> Result<io::Result<()>, NetError> {
         self.tx.publish();
-        self.unheard = false;
+        self.wakeup_missed = false;
         let mut pending = self.tx.pending();
         while pending > 0 && self.tx.needs_wakeup() {
             match rustix::net::send(self.fd.intact()?, &[], SendFlags::DONTWAIT) {
@@ -159,7 +159,7 @@ impl Sender {
                 // The kernel has sent some frames and must be called again for the others. A busy
                 // zero-copy driver has not begun.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {
-                    self.unheard = self.kind.zero_copy;
+                    self.wakeup_missed = self.kind.zero_copy;
                 }
                 Err(e) => return Ok(Err(e.into())),
             }
@@ -174,6 +174,6 @@ impl Sender {
 
     /// Collects the chunks of frames that were sent.
     fn reclaim(&mut self) {
-        self.pool.reclaim(self.lot.range(), &mut self.free);
+        self.pool.reclaim(self.tx_chunks.range(), &mut self.free);
     }
 }

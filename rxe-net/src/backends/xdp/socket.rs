@@ -49,7 +49,7 @@ pub(super) struct Options {
     /// The number of receive chunks: a power of two.
     pub(super) rx: u32,
     /// The number of transmit chunks, for each shard that sends on the queue.
-    pub(super) lots: Vec<u32>,
+    pub(super) tx: Vec<u32>,
     /// Whether the kernel copies the frames, or the driver must access them in place. `None`: in
     /// place if the driver supports it.
     pub(super) copy: Option<bool>,
@@ -65,14 +65,14 @@ impl Options {
     /// collects frames from all transmit rings of a queue in an array that is as long as the first
     /// of these rings. So each has room for everything that can be sent simultaneously.
     fn tx_places(&self) -> u32 {
-        self.lots.iter().sum::<u32>().next_power_of_two()
+        self.tx.iter().sum::<u32>().next_power_of_two()
     }
 
     /// Opens the first socket on the queue, and creates the pool. Returns `Ok(None)` if the
     /// interface does not have this queue.
     pub(super) fn open_first(&self, sends: bool) -> io::Result<Option<(Socket, Pool)>> {
         let fd = new_socket()?;
-        let (umem, lots) = Umem::new(self.rx, &self.lots)?;
+        let (umem, tx_chunks) = Umem::new(self.rx, &self.tx)?;
         #[expect(clippy::cast_possible_truncation, reason = "4096")]
         let memory = XdpUmemReg {
             addr: umem.address(),
@@ -108,12 +108,12 @@ impl Options {
         let kind = Kind { zero_copy, frags: self.frags };
         // Guarded, because a child that kept the socket would keep the queue busy.
         let socket = Socket { fd: SharedFd::guarded(fd), rx, tx, kind };
-        Ok(Some((socket, Pool::new(umem, lots, fill, completion))))
+        Ok(Some((socket, Pool::new(umem, tx_chunks, fill, completion))))
     }
 
     /// Opens one more socket on the queue, which shares the pool of `first`. Its ring takes at most
     /// half of the receive chunks, so that the other sockets get some while this one is not read.
-    pub(super) fn open_beside(
+    pub(super) fn open_shared(
         &self,
         first: &SharedFd,
         kind: Kind,

@@ -2,7 +2,7 @@
 //! in chunks of [`CHUNK`] bytes.
 //!
 //! Invariants: the first chunks are for receiving, and this process only reads them. The others are
-//! divided into lots, one for each shard that sends, and only that shard writes to them. A chunk
+//! divided among the shards that send, and only its shard writes to a chunk. A chunk
 //! belongs to the kernel while its address is in the fill or the transmit ring, and until it comes
 //! back through the receive or the completion ring.
 
@@ -33,18 +33,19 @@ unsafe impl Sync for Umem {}
 
 /// The chunks that one shard sends from.
 #[derive(Debug)]
-pub(super) struct Lot {
+pub(super) struct TxChunks {
     umem: Arc<Umem>,
     /// The addresses of the chunks in the UMEM.
     range: Range<u64>,
 }
 
 impl Umem {
-    /// Allocates memory for `rx` receive chunks, and for lots of these numbers of chunks.
-    pub(super) fn new(rx: u32, lots: &[u32]) -> io::Result<(Arc<Self>, Vec<Lot>)> {
+    /// Allocates memory for `rx` receive chunks, and for these numbers of transmit chunks, one
+    /// number for each shard.
+    pub(super) fn new(rx: u32, tx: &[u32]) -> io::Result<(Arc<Self>, Vec<TxChunks>)> {
         let bytes = |chunks: u32| chunks as usize * CHUNK;
         let received = bytes(rx);
-        let len = received + bytes(lots.iter().sum());
+        let len = received + bytes(tx.iter().sum());
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address of the kernel's choice, touches nothing that exists.
         let at = unsafe { mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE) }?;
@@ -55,13 +56,13 @@ impl Umem {
         let umem = Arc::new(Self { start, len, received });
         advised?;
         let mut next = received as u64;
-        let lots = lots.iter().map(|chunks| {
+        let tx_chunks = tx.iter().map(|chunks| {
             let start = next;
             next += bytes(*chunks) as u64;
-            Lot { umem: Arc::clone(&umem), range: start..next }
+            TxChunks { umem: Arc::clone(&umem), range: start..next }
         });
-        let lots = lots.collect();
-        Ok((umem, lots))
+        let tx_chunks = tx_chunks.collect();
+        Ok((umem, tx_chunks))
     }
 
     /// Returns the start address, for the kernel.
@@ -94,8 +95,8 @@ impl Drop for Umem {
     }
 }
 
-impl Lot {
-    /// Returns the addresses of the lot's chunks as a range.
+impl TxChunks {
+    /// Returns the addresses of the chunks as a range.
     pub(super) fn range(&self) -> &Range<u64> {
         &self.range
     }
@@ -105,15 +106,15 @@ impl Lot {
         self.range.clone().step_by(CHUNK)
     }
 
-    /// Returns a chunk to write a frame to, or `None` if it belongs to another lot.
+    /// Returns a chunk to write a frame to, or `None` if it belongs to another shard.
     pub(super) fn chunk(&mut self, at: u64) -> Option<&mut [u8]> {
         let end = at.checked_add(CHUNK as u64)?;
         if at < self.range.start || end > self.range.end {
             return None;
         }
         let at = usize::try_from(at).ok()?;
-        // SAFETY: in the mapping, and initialised: it began as zeros. Lots have no chunk in common,
-        // and `self` is borrowed mutably, so there is no other reference.
+        // SAFETY: in the mapping, and initialised: it began as zeros. No two shards share a
+        // chunk, and `self` is borrowed mutably, so there is no other reference.
         Some(unsafe { std::slice::from_raw_parts_mut(self.umem.start.as_ptr().add(at), CHUNK) })
     }
 }
@@ -124,24 +125,25 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_not_handed_out() {
-        let (umem, mut lots) = Umem::new(2, &[1, 2]).unwrap();
+        let (umem, mut tx_chunks) = Umem::new(2, &[1, 2]).unwrap();
         assert_eq!(umem.received(8190, 2), Some(&[0, 0][..]));
         assert_eq!(umem.received(8190, 3), None);
         assert_eq!(umem.received(u64::MAX, 3), None);
-        let ranges: Vec<_> = lots.iter().map(|lot| lot.range().clone()).collect();
+        let ranges: Vec<_> = tx_chunks.iter().map(|chunks| chunks.range().clone()).collect();
         assert_eq!(ranges, [8192..12288, 12288..20480]);
-        assert!(lots[1].chunks().eq([12288, 16384]));
-        for (lot, at) in [(0, 4096), (0, 8193), (0, 12288), (1, 8192), (1, 20480), (1, u64::MAX)] {
-            assert_eq!(lots[lot].chunk(at), None, "lot {lot}, {at}");
+        assert!(tx_chunks[1].chunks().eq([12288, 16384]));
+        for (shard, at) in [(0, 4096), (0, 8193), (0, 12288), (1, 8192), (1, 20480), (1, u64::MAX)]
+        {
+            assert_eq!(tx_chunks[shard].chunk(at), None, "shard {shard}, {at}");
         }
-        lots[0].chunk(8192).unwrap()[4095] = 7;
-        assert_eq!(lots[0].chunk(8192).unwrap()[4095], 7);
+        tx_chunks[0].chunk(8192).unwrap()[4095] = 7;
+        assert_eq!(tx_chunks[0].chunk(8192).unwrap()[4095], 7);
     }
 
     #[test]
-    fn the_memory_lasts_as_long_as_a_lot() {
-        let (umem, mut lots) = Umem::new(1, &[1]).unwrap();
+    fn the_memory_lasts_as_long_as_its_chunks_for_sending() {
+        let (umem, mut tx_chunks) = Umem::new(1, &[1]).unwrap();
         drop(umem);
-        lots[0].chunk(4096).unwrap().fill(1);
+        tx_chunks[0].chunk(4096).unwrap().fill(1);
     }
 }

@@ -122,12 +122,12 @@ impl Capture {
     }
 
     /// Returns whether packets should be inspected: there is room for those of a call.
-    pub(super) fn takes(&self) -> bool {
+    pub(super) fn accepts(&self) -> bool {
         !self.live || self.writer.is_some() && self.output.has_room(CALL)
     }
 
     /// Counts packets that passed without being captured.
-    pub(super) fn miss(&mut self, packets: usize) {
+    pub(super) fn count_missed(&mut self, packets: usize) {
         self.dropped += packets as u64;
         self.status.dropped += packets as u64;
         self.output.add_dropped(packets);
@@ -144,7 +144,7 @@ impl Capture {
             if packet.len() > MAX_DATAGRAM {
                 // The packet came through shared memory, where another process may write any
                 // length.
-                self.miss(1);
+                self.count_missed(1);
                 continue;
             }
             let net = with_id(net, packet);
@@ -234,7 +234,7 @@ impl Capture {
             return self.stop(format!("it has reached its limit of {max} bytes"));
         }
         if !self.output.has_room(writer.get_ref().len() + bytes) {
-            return self.miss(1);
+            return self.count_missed(1);
         }
         let block = PacketBlock {
             at: held.at,
@@ -266,13 +266,13 @@ impl Capture {
             self.status.bytes = writer.written();
             if !bytes.is_empty() {
                 self.output.push(bytes);
-                self.look_at_output();
+                self.check_output();
             }
         }
     }
 
     /// Ends the capture if the file could not be written.
-    pub(super) fn look_at_output(&mut self) {
+    pub(super) fn check_output(&mut self) {
         if self.writer.is_some()
             && let Some(why) = self.output.failed()
         {
@@ -284,12 +284,12 @@ impl Capture {
     /// Ends the capture when its backend is dropped.
     pub(super) fn finish(&mut self) {
         self.write_held();
-        self.tell_dropped();
+        self.write_dropped();
         self.end();
         self.output.close();
     }
 
-    fn tell_dropped(&mut self) {
+    fn write_dropped(&mut self) {
         if let Some(writer) = &mut self.writer
             && self.status.dropped > 0
         {
@@ -308,10 +308,10 @@ impl Capture {
 
     /// Ends the capture with an error, and reports the error once.
     fn stop(&mut self, why: String) {
-        self.tell_dropped();
+        self.write_dropped();
         self.submit();
         if self.writer.take().is_some() {
-            self.output.say(format!("rxe: the capture {} ends: {why}\n", self.path.display()));
+            self.output.log(format!("rxe: the capture {} ends: {why}\n", self.path.display()));
             self.status.stopped = Some(why);
         }
     }

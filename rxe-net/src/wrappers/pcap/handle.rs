@@ -62,7 +62,7 @@ impl PcapHandle {
         };
         // The lock is released first, because traffic needs it.
         output.flush();
-        self.lock().look_at_output();
+        self.lock().check_output();
     }
 
     /// Waits until all packets so far are in the file, and returns the status.

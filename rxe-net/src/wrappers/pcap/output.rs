@@ -34,7 +34,7 @@ struct Shared {
     /// The number of packets for which there was no room.
     dropped: AtomicU64,
     /// The output is closed, or has failed.
-    over: AtomicBool,
+    ended: AtomicBool,
     /// The process that the thread belongs to: a forked child has no such thread.
     process: u32,
 }
@@ -47,27 +47,27 @@ struct State {
     /// The capture has ended; the thread ends when everything is written.
     closed: bool,
     /// There is no thread: it has ended, or was not started yet.
-    ended: bool,
+    no_thread: bool,
     failed: Option<String>,
 }
 
 enum Piece {
     Bytes(Vec<u8>),
     /// A line for stderr.
-    Say(String),
+    Log(String),
 }
 
 impl Output {
     /// Creates a queue without a thread. `capacity` is the number of bytes that may wait.
     pub(super) fn new(capacity: usize) -> Self {
         Self(Arc::new(Shared {
-            state: Mutex::new(State { ended: true, ..State::default() }),
+            state: Mutex::new(State { no_thread: true, ..State::default() }),
             queued: Condvar::new(),
             idle: Condvar::new(),
             capacity,
             bytes: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
-            over: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             process: std::process::id(),
         }))
     }
@@ -76,7 +76,7 @@ impl Output {
     /// ends silently, and its thread has a low priority.
     pub(super) fn start(&self, out: Box<dyn Write + Send>, name: Option<String>) -> io::Result<()> {
         let theirs = Arc::clone(&self.0);
-        self.0.lock().ended = false;
+        self.0.lock().no_thread = false;
         // The thread is not joined; `flush` waits until it has written everything.
         let run = move || {
             if name.is_none() {
@@ -86,7 +86,7 @@ impl Output {
         };
         let started = spawn_thread("rxe-pcap", run);
         if started.is_err() {
-            self.0.lock().ended = true;
+            self.0.lock().no_thread = true;
         }
         started.map(drop)
     }
@@ -104,8 +104,8 @@ impl Output {
     }
 
     /// Writes a line to stderr after everything queued before it is in the file.
-    pub(super) fn say(&self, line: String) {
-        self.0.lock().queue.push_back(Piece::Say(line));
+    pub(super) fn log(&self, line: String) {
+        self.0.lock().queue.push_back(Piece::Log(line));
         self.0.queued.notify_one();
     }
 
@@ -121,7 +121,7 @@ impl Output {
 
     /// Returns whether nothing more will be written than what is queued.
     pub(super) fn has_ended(&self) -> bool {
-        self.0.over.load(Ordering::Relaxed)
+        self.0.ended.load(Ordering::Relaxed)
     }
 
     /// Returns the error if the file could not be written.
@@ -154,7 +154,7 @@ impl Output {
         // In a forked child the lock may be held by a thread that does not exist there.
         if std::process::id() == self.0.process {
             self.0.lock().closed = true;
-            self.0.over.store(true, Ordering::Relaxed);
+            self.0.ended.store(true, Ordering::Relaxed);
             self.0.queued.notify_one();
         }
     }
@@ -162,7 +162,7 @@ impl Output {
 
 impl State {
     fn is_busy(&self) -> bool {
-        !self.ended && (self.writing || !self.queue.is_empty())
+        !self.no_thread && (self.writing || !self.queue.is_empty())
     }
 }
 
@@ -178,11 +178,11 @@ struct End<'s>(&'s Shared);
 impl Drop for End<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
-        state.ended = true;
+        state.no_thread = true;
         if !state.closed {
             state.failed.get_or_insert_with(|| "the thread that writes it has ended".into());
         }
-        self.0.over.store(true, Ordering::Relaxed);
+        self.0.ended.store(true, Ordering::Relaxed);
         self.0.idle.notify_all();
     }
 }
@@ -199,7 +199,7 @@ impl Shared {
                 let (bytes, result) = match &piece {
                     Piece::Bytes(bytes) if skip => (bytes.len(), Ok(())),
                     Piece::Bytes(bytes) => (bytes.len(), out.write_all(bytes)),
-                    Piece::Say(line) => {
+                    Piece::Log(line) => {
                         // If stderr is closed, the line is lost; the status still has the error.
                         let _ = io::stderr().write_all(line.as_bytes());
                         (0, Ok(()))
@@ -209,10 +209,10 @@ impl Shared {
                 self.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 if let Err(e) = result {
                     state.failed = Some(e.to_string());
-                    self.over.store(true, Ordering::Relaxed);
+                    self.ended.store(true, Ordering::Relaxed);
                     if let Some(name) = name {
                         let line = format!("rxe: the capture {name} ends: {e}\n");
-                        state.queue.push_back(Piece::Say(line));
+                        state.queue.push_back(Piece::Log(line));
                     }
                 }
                 continue;

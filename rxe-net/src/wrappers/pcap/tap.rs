@@ -45,14 +45,14 @@ impl Tap {
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
         let Self { handle, whole } = self;
-        let takes = {
+        let accepts = {
             let mut capture = handle.lock();
             capture.write_held();
-            capture.takes()
+            capture.accepts()
         };
         let mut missed = 0;
         let got = backend.receive(budget, &mut |frame| {
-            if !takes {
+            if !accepts {
                 missed += frame.count();
                 return sink(frame);
             }
@@ -66,7 +66,7 @@ impl Tap {
         });
         let mut capture = handle.lock();
         if missed > 0 {
-            capture.miss(missed);
+            capture.count_missed(missed);
         }
         if matches!(got, Ok(0)) {
             capture.write_held();
@@ -85,27 +85,27 @@ impl Tap {
         batch: &mut TxBatch,
     ) -> Result<SendStatus, NetError> {
         let before = batch.pending().len();
-        let takes = {
+        let accepts = {
             let mut capture = self.handle.lock();
             capture.write_held();
-            let takes = capture.takes();
-            if takes {
+            let accepts = capture.accepts();
+            if accepts {
                 for (burst, frame) in batch.frames().enumerate() {
                     capture.hold(Direction::Outbound, Some(burst), &frame);
                 }
             }
-            takes
+            accepts
         };
         let packets = |batch: &TxBatch| batch.pending().iter().map(|b| b.packets()).sum::<usize>();
-        let pending = if takes { 0 } else { packets(batch) };
+        let pending = if accepts { 0 } else { packets(batch) };
         let result = backend.send(batch);
         let mut capture = self.handle.lock();
-        if takes {
+        if accepts {
             // Bursts that were not sent will be passed to `send` again.
             capture.keep_bursts(before - batch.pending().len());
             capture.write_held();
         } else {
-            capture.miss(pending - packets(batch));
+            capture.count_missed(pending - packets(batch));
         }
         result
     }
@@ -116,15 +116,15 @@ impl Tap {
         backend: &mut B,
         send: impl FnOnce(Option<&mut dyn Direct>),
     ) {
-        let takes = self.handle.lock().takes();
+        let accepts = self.handle.lock().accepts();
         match backend.direct() {
             None => send(None),
             Some(inner) => {
                 let Self { handle, whole } = self;
-                let mut direct = Tapped { inner, handle, whole, takes, missed: 0 };
+                let mut direct = Tapped { inner, handle, whole, accepts, missed: 0 };
                 send(Some(&mut direct));
                 if direct.missed > 0 {
-                    direct.handle.lock().miss(direct.missed);
+                    direct.handle.lock().count_missed(direct.missed);
                 }
             }
         }
@@ -136,7 +136,7 @@ struct Tapped<'t> {
     inner: &'t mut dyn Direct,
     handle: &'t PcapHandle,
     whole: &'t mut Vec<u8>,
-    takes: bool,
+    accepts: bool,
     missed: usize,
 }
 
@@ -149,7 +149,7 @@ impl Direct for Tapped<'_> {
         count: u16,
     ) -> Result<Placed, AccessError> {
         debug_assert_eq!(count, 1, "there are no coalesced segments");
-        if !self.takes {
+        if !self.accepts {
             let placed = self.inner.send(net, head, payload, count)?;
             self.missed += usize::from(placed == Placed::Sent);
             return Ok(placed);

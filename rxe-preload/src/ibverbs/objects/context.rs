@@ -86,7 +86,7 @@ impl Context {
         if let Err(why) = &CONFIG.faults {
             return Err(Failure::new(libc::EINVAL, why));
         }
-        let (asyncs, commands) = (Arc::new(EventFd::of_program()?), TokenFd::new()?);
+        let (asyncs, commands) = (Arc::new(EventFd::for_program()?), TokenFd::new()?);
         let vectors = entry.info().attr().num_comp_vectors;
         let context = ibv_context {
             device: entry.as_ptr(),

@@ -9,7 +9,7 @@ use super::Arch;
 use super::systems::succeed;
 use super::systems::unpacked;
 use crate::debs::unpack;
-use crate::vm::{Cpio, Error, Result, cache, download, download_kernel, kept};
+use crate::vm::{Cpio, Error, Result, cache, cached, download, download_kernel};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -101,7 +101,7 @@ pub fn check_machine(arch: &Arch, layer: &Path) -> Result<()> {
 /// missing.
 fn parts(arch: &Arch) -> Result<PathBuf> {
     let done = cache()?.join(format!("machine-{}", arch.debian));
-    kept(&done, |scratch| fetch_parts(arch, scratch))?;
+    cached(&done, |scratch| fetch_parts(arch, scratch))?;
     Ok(done)
 }
 

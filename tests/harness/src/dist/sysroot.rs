@@ -6,7 +6,7 @@
 
 use super::Arch;
 use crate::debs::unpack;
-use crate::vm::{Error, Result, cache, download, kept};
+use crate::vm::{Error, Result, cache, cached, download};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const PACKAGES: [&str; 4] = ["libc6", "libc6-dev", "libgcc-s1", "linux-libc-dev"
 /// [`Error::Missing`] if this machine has no Debian mirror or no dpkg.
 pub fn sysroot(arch: &Arch) -> Result<PathBuf> {
     let done = cache()?.join(format!("sysroot-{RELEASE}-{}", arch.debian));
-    kept(&done, |scratch| {
+    cached(&done, |scratch| {
         let root = scratch.join("root");
         for deb in download(RELEASE, arch.debian, &PACKAGES, scratch)? {
             unpack(&deb, &root)?;

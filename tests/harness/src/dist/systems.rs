@@ -3,7 +3,7 @@
 
 use super::digest;
 use crate::debs::unpack;
-use crate::vm::{Error, Result, cache, download, kept, mirror};
+use crate::vm::{Error, Result, cache, cached, download, mirror};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ fn ubuntu_keyring() -> Result<PathBuf> {
         return Ok(own);
     }
     let done = cache()?.join("ubuntu-keyring");
-    kept(&done, |scratch| {
+    cached(&done, |scratch| {
         let (release, package) = KEYRING_PACKAGE;
         let unpacked = scratch.join("unpacked");
         for deb in download(release, "amd64", &[package], scratch)? {

@@ -1,7 +1,7 @@
 //! Datagrams: UD and multicast groups. The content of each datagram is compared, like that of a
 //! message on a connection; so are the 40 bytes before it (the GRH), which contain the addresses.
 
-use super::Asks;
+use super::Requester;
 use super::end::{End, GUARD, Make, Pair, Qp, TIMEOUT_MS, all_equal, completions, failed, number};
 use super::exchange::{LOCAL, Op, REMOTE};
 use super::feature::{Feature, feature};
@@ -124,7 +124,7 @@ fn qkey(world: &mut World<'_>, setting: Setting) -> Result<()> {
 }
 
 fn own_qkey(world: &mut World<'_>, setting: Setting) -> Result<()> {
-    let kernel_asks = setting.asks == Asks::Kernel;
+    let kernel_asks = setting.requester == Requester::Kernel;
     let mut pair = world.pair(setting)?;
     let path = Path::make(&mut pair)?;
     // The receive of the next datagram; its number shows which receive the first datagram used.

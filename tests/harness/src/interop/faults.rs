@@ -1,10 +1,10 @@
 //! Faults. Each is first run between two kernels. With one of them replaced by this engine, both
 //! ends must report equal completions and end in equal states.
 
-use super::Asks;
+use super::Requester;
 use super::end::{ALL_ACCESS, Conn, Link, Pair, Wc, all_equal, failed};
 use super::exchange::{LOCAL, Op, REMOTE, request};
-use super::world::{Needs, Setting, World};
+use super::world::{KernelFeature, Setting, World};
 use crate::vm::Result;
 use serde_json::{Value, json};
 use std::fmt;
@@ -136,7 +136,7 @@ pub(super) const ALL: &[Fault] = &[
 
 /// The observations of both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Observations {
     /// The completions of the request and of the following request, then of a posted receive.
     req: Vec<String>,
     /// The completions of two posted receives.
@@ -144,7 +144,7 @@ pub(super) struct Seen {
     states: [String; 2],
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Observations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |all: &[String]| if all.is_empty() { "none".into() } else { all.join(", ") };
         let [req, resp] = &self.states;
@@ -161,10 +161,11 @@ const SIZE: u64 = 3000;
 
 impl Fault {
     /// Runs the fault and returns the observations of both ends.
-    pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<Seen> {
+    pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<Observations> {
         let mut link = Link { min_rnr_timer: 14, rnr_retry: 2, ..Link::default() };
-        let mute =
-            setting.asks == Asks::Ours && world.quirks.mute_faults && self.is_mute(setting.asks);
+        let mute = setting.requester == Requester::Ours
+            && world.quirks.mute_faults
+            && self.is_mute(setting.requester);
         if mute || matches!(self.cause, Cause::Destroyed | Cause::Killed) {
             // 17 ms.
             (link.timeout, link.retry_cnt) = (12, 3);
@@ -207,7 +208,7 @@ impl Fault {
         let mut at_resp = Vec::new();
         if gone {
             req.close("qp", conn.req.qp)?;
-            return Ok(Seen { req: at_req, resp: at_resp, states });
+            return Ok(Observations { req: at_req, resp: at_resp, states });
         }
 
         let mut pair = world.pair(setting)?;
@@ -223,30 +224,30 @@ impl Fault {
             pair.resp.close("mr", mr)?;
         }
         pair.idle()?;
-        Ok(Seen { req: at_req, resp: at_resp, states })
+        Ok(Observations { req: at_req, resp: at_resp, states })
     }
 
     /// Returns whether the requester can cause the fault: our end refuses an unaligned ATOMIC
     /// WRITE.
-    pub(super) fn is_possible(&self, asks: Asks) -> bool {
-        self.cause != Cause::Unaligned || asks != Asks::Ours
+    pub(super) fn is_possible(&self, requester: Requester) -> bool {
+        self.cause != Cause::Unaligned || requester != Requester::Ours
     }
 
     /// Returns the feature that the fault needs and that some kernels lack.
-    pub(super) fn needs(&self) -> Needs {
+    pub(super) fn needs(&self) -> KernelFeature {
         match (self.op, self.cause) {
-            (op, _) if op.is_placed() => Needs::Placed,
-            (_, Cause::Invalidate) => Needs::Windows,
-            _ => Needs::Nothing,
+            (op, _) if op.is_placed() => KernelFeature::Placed,
+            (_, Cause::Invalidate) => KernelFeature::Windows,
+            _ => KernelFeature::Nothing,
         }
     }
 
     /// Returns whether two kernels with a quirk show nothing that could serve as a reference. The
     /// quirk is [`super::world::Quirks::mute_faults`].
-    pub(super) fn is_mute(&self, asks: Asks) -> bool {
+    pub(super) fn is_mute(&self, requester: Requester) -> bool {
         match self.cause {
             Cause::Rkey | Cause::Bounds | Cause::Region | Cause::QpAccess => true,
-            Cause::SendLkey => asks == Asks::Ours,
+            Cause::SendLkey => requester == Requester::Ours,
             _ => false,
         }
     }
@@ -254,11 +255,15 @@ impl Fault {
     /// Compares the observations with the specification. A kernel with the quirk is not a
     /// reference. If the kernel should have answered, compares them with the effect of a missing
     /// answer. Returns a remark.
-    pub(super) fn judge(&self, asks: Asks, seen: &Seen) -> Result<String> {
+    pub(super) fn compare_with_spec(
+        &self,
+        requester: Requester,
+        observed: &Observations,
+    ) -> Result<String> {
         let list = |all: &[&str]| all.iter().map(|s| (*s).to_owned()).collect();
-        let (status, remark) = match (asks, self.cause) {
+        let (status, remark) = match (requester, self.cause) {
             (_, Cause::SendLkey) => ("#1 LOC_PROT_ERR", "this kernel's requester flushes nothing"),
-            (Asks::Ours, _) => ("#1 RETRY_EXC_ERR", "this kernel sends no NAK, whoever asks"),
+            (Requester::Ours, _) => ("#1 RETRY_EXC_ERR", "this kernel sends no NAK, whoever asks"),
             (_, Cause::QpAccess) => ("#1 REM_INV_REQ_ERR", "this kernel would send no NAK"),
             _ => ("#1 REM_ACCESS_ERR", "this kernel would send no NAK"),
         };
@@ -268,11 +273,11 @@ impl Fault {
             _ => (list(&["#60 WR_FLUSH_ERR", "#61 WR_FLUSH_ERR"]), "ERR"),
         };
         let req = list(&[status, "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"]);
-        let want = Seen { req, resp, states: ["ERR".into(), state.into()] };
-        if *seen == want {
-            return Ok(format!("{remark}: {seen}"));
+        let want = Observations { req, resp, states: ["ERR".into(), state.into()] };
+        if *observed == want {
+            return Ok(format!("{remark}: {observed}"));
         }
-        Err(failed(format!("{seen}; it should be {want}")))
+        Err(failed(format!("{observed}; it should be {want}")))
     }
 
     /// Makes the request invalid.
@@ -358,61 +363,61 @@ fn named(wcs: &[Wc]) -> Vec<String> {
 struct Deviation {
     fault: &'static str,
     /// The requester in the runs in which our end behaves differently.
-    asks: Asks,
+    requester: Requester,
     /// Pairs of the status that the kernel reports and the one that we report.
     instead: &'static [(&'static str, &'static str)],
     /// Alternatively, all observations of the requester, and its state.
-    requester: Option<(&'static [&'static str], &'static str)>,
+    observed: Option<(&'static [&'static str], &'static str)>,
     why: &'static str,
 }
 
 const DEVIATIONS: &[Deviation] = &[
     Deviation {
         fault: "invalidate/SEND",
-        asks: Asks::Kernel,
+        requester: Requester::Kernel,
         instead: &[],
-        requester: Some((&["#1 REM_ACCESS_ERR", "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"], "ERR")),
+        observed: Some((&["#1 REM_ACCESS_ERR", "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"], "ERR")),
         why: "a key that cannot be invalidated is a remote access error; the kernel acknowledges the \
               SEND, and its queue pair goes into the error state without a word",
     },
     Deviation {
         fault: "long/SEND",
-        asks: Asks::Kernel,
+        requester: Requester::Kernel,
         instead: &[
             ("#1 REM_OP_ERR", "#1 REM_INV_REQ_ERR"),
             ("#60 LOC_QP_OP_ERR", "#60 LOC_LEN_ERR"),
         ],
-        requester: None,
+        observed: None,
         why: "a message longer than its receive is a local length error, and an invalid request to \
               the peer (IBTA 9.9.3, 11.6.2)",
     },
     Deviation {
         fault: "recv-lkey/SEND",
-        asks: Asks::Kernel,
+        requester: Requester::Kernel,
         instead: &[("#60 LOC_QP_OP_ERR", "#60 LOC_PROT_ERR")],
-        requester: None,
+        observed: None,
         why: "a receive with a wrong lkey is a local protection error (IBTA 11.6.2)",
     },
     Deviation {
         fault: "lkey/SEND",
-        asks: Asks::Ours,
+        requester: Requester::Ours,
         instead: &[("#1 LOC_QP_OP_ERR", "#1 LOC_PROT_ERR"), ("#1 WR_FLUSH_ERR", "#1 LOC_PROT_ERR")],
-        requester: None,
+        observed: None,
         why: "a request with a wrong lkey is a local protection error (IBTA 11.6.2)",
     },
     // No packet is sent, so our end is not involved.
     Deviation {
         fault: "lkey/SEND",
-        asks: Asks::Kernel,
+        requester: Requester::Kernel,
         instead: &[],
-        requester: Some((&["#1 LOC_PROT_ERR", "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"], "ERR")),
+        observed: Some((&["#1 LOC_PROT_ERR", "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"], "ERR")),
         why: FLUSHES_OR_NOT,
     },
     Deviation {
         fault: "lkey/SEND",
-        asks: Asks::Kernel,
+        requester: Requester::Kernel,
         instead: &[],
-        requester: Some((&["#1 LOC_PROT_ERR", "#50 WR_FLUSH_ERR"], "ERR")),
+        observed: Some((&["#1 LOC_PROT_ERR", "#50 WR_FLUSH_ERR"], "ERR")),
         why: FLUSHES_OR_NOT,
     },
 ];
@@ -426,21 +431,21 @@ const FLUSHES_OR_NOT: &str =
 /// The difference. If the difference is expected, `Ok` contains a remark about it.
 pub(super) fn compare(
     fault: &Fault,
-    asks: Asks,
-    baseline: &Seen,
-    seen: &Seen,
+    requester: Requester,
+    baseline: &Observations,
+    observed: &Observations,
 ) -> Result<Option<String>> {
-    if baseline == seen {
+    if baseline == observed {
         return Ok(None);
     }
-    let mut known = DEVIATIONS.iter().filter(|d| d.fault == fault.name && d.asks == asks);
-    match known.find(|d| baseline.with(d) == *seen) {
-        Some(deviation) => Ok(Some(format!("{}: {seen}", deviation.why))),
-        None => Err(failed(format!("{seen}; between two kernels: {baseline}"))),
+    let mut known = DEVIATIONS.iter().filter(|d| d.fault == fault.name && d.requester == requester);
+    match known.find(|d| baseline.with(d) == *observed) {
+        Some(deviation) => Ok(Some(format!("{}: {observed}", deviation.why))),
+        None => Err(failed(format!("{observed}; between two kernels: {baseline}"))),
     }
 }
 
-impl Seen {
+impl Observations {
     /// Returns the observations as this deviation changes them.
     fn with(&self, deviation: &Deviation) -> Self {
         let swap = |list: &[String]| {
@@ -451,7 +456,7 @@ impl Seen {
             list.iter().map(swap).collect()
         };
         let (mut req, mut states) = (swap(&self.req), self.states.clone());
-        if let Some((all, state)) = deviation.requester {
+        if let Some((all, state)) = deviation.observed {
             req = all.iter().map(|s| (*s).to_owned()).collect();
             states[0] = state.to_owned();
         }

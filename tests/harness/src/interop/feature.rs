@@ -1,6 +1,6 @@
 //! The definition of a feature in the interoperability table.
 
-use super::world::{Needs, Setting, World};
+use super::world::{KernelFeature, Setting, World};
 use crate::vm::Result;
 
 /// A feature: its name in filters, its description, and the function that tests it.
@@ -8,7 +8,7 @@ pub(super) struct Feature {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     pub(super) run: fn(&mut World<'_>, Setting) -> Result<()>,
-    pub(super) needs: Needs,
+    pub(super) needs: KernelFeature,
 }
 
 pub(super) const fn feature(
@@ -16,5 +16,5 @@ pub(super) const fn feature(
     what: &'static str,
     run: fn(&mut World<'_>, Setting) -> Result<()>,
 ) -> Feature {
-    Feature { name, what, run, needs: Needs::Nothing }
+    Feature { name, what, run, needs: KernelFeature::Nothing }
 }

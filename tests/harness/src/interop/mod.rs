@@ -6,7 +6,6 @@
 //! *cell* is one of these tests with one backend and one side as requester. Its name, such as
 //! `udp/ours/SEND/1025`, is what `--filter` matches.
 
-mod beside;
 mod brief;
 mod datagram;
 mod end;
@@ -19,6 +18,7 @@ mod pingpong;
 mod placed;
 mod report;
 mod shared;
+mod shared_interface;
 mod unreliable;
 mod windows;
 mod world;
@@ -26,7 +26,7 @@ mod world;
 use crate::vm::{Cmd, Error, Frames, Kernel, Net, Output, Result, Spec, Vm, bpf_is_permitted};
 pub use brief::brief;
 use exchange::Op;
-use faults::Seen;
+use faults::Observations;
 pub use report::{Outcome, Report, Row, update_docs};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -38,11 +38,11 @@ use world::{Setting, World};
 pub struct Options {
     /// The backends of our side.
     pub backends: Vec<Backend>,
-    /// Combinations of backend and requester of which only [`FEW`] cells are run: [`brief()`], or
-    /// none.
-    pub brief: Vec<(Backend, Asks)>,
-    /// The sides that act as requester: [`Asks::BOTH`], except in tests of the harness.
-    pub asks: Vec<Asks>,
+    /// Combinations of backend and requester of which only the [`SMOKE_CELLS`] are run:
+    /// [`brief()`], or none.
+    pub brief: Vec<(Backend, Requester)>,
+    /// The sides that act as requester: [`Requester::BOTH`], except in tests of the harness.
+    pub requesters: Vec<Requester>,
     /// A comma-separated list. Only cells are run whose name contains one of these strings, or ends
     /// with it if a `$` follows the string.
     pub filter: Option<String>,
@@ -99,7 +99,7 @@ impl Backend {
 
 /// The side that is the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum Requester {
     /// Our engine requests, the kernel responds.
     Ours,
     /// The kernel requests, our engine responds.
@@ -108,7 +108,7 @@ pub enum Asks {
     Baseline,
 }
 
-impl Asks {
+impl Requester {
     /// The two values that involve our engine.
     pub const BOTH: [Self; 2] = [Self::Ours, Self::Kernel];
 
@@ -135,7 +135,7 @@ pub const UC_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 65536];
 pub const UD_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 4096];
 
 /// Cells that show within a few seconds whether a backend works with a kernel.
-pub const FEW: [&str; 11] = [
+pub const SMOKE_CELLS: [&str; 11] = [
     "SEND/1025",
     "WRITE/65536",
     "READ/65536",
@@ -187,8 +187,10 @@ pub fn run(kernel: &str, options: &Options) -> Result<Report> {
     }
     let mut report = report.ok_or_else(|| Error::Failed("no backend is chosen".into()))?;
     for (some, why) in left_out {
-        let settings = some.iter().flat_map(|b| options.asks.iter().map(move |a| (*b, *a)));
-        report.rows.extend(settings.map(|(backend, asks)| Row::left_out(backend, asks, &why)));
+        let settings = some.iter().flat_map(|b| options.requesters.iter().map(move |a| (*b, *a)));
+        report
+            .rows
+            .extend(settings.map(|(backend, requester)| Row::left_out(backend, requester, &why)));
     }
     report.took = start.elapsed();
     Ok(report)
@@ -223,15 +225,19 @@ fn run_on(
     let mut run =
         Run { world: World::new(kernel, &vm, net, options)?, report, baselines: HashMap::new() };
     for backend in backends {
-        for asks in &options.asks {
-            if *backend == Backend::Guest && *asks != Asks::Ours {
+        for requester in &options.requesters {
+            if *backend == Backend::Guest && *requester != Requester::Ours {
                 continue;
             }
             if *backend == Backend::Xdp && !bpf_is_permitted() {
-                run.leave_out(*backend, *asks, "XDP needs CAP_BPF outside of any user namespace");
+                run.leave_out(
+                    *backend,
+                    *requester,
+                    "XDP needs CAP_BPF outside of any user namespace",
+                );
                 continue;
             }
-            run.all(Setting { asks: *asks, backend: *backend, v6: false, faulty: false });
+            run.all(Setting { requester: *requester, backend: *backend, v6: false, faulty: false });
         }
     }
     run.world.forget();
@@ -245,7 +251,7 @@ struct Run<'a> {
     world: World<'a>,
     report: Report,
     /// The observations of two kernels for each fault.
-    baselines: HashMap<&'static str, Seen>,
+    baselines: HashMap<&'static str, Observations>,
 }
 
 impl Run<'_> {
@@ -289,7 +295,7 @@ impl Run<'_> {
         let quirks = self.world.quirks;
         let l2 = matches!(setting.backend, Backend::L2 | Backend::Interface);
         let features = features::all();
-        for feature in features.filter(|f| quirks.have(f.needs, setting.asks)) {
+        for feature in features.filter(|f| quirks.have(f.needs, setting.requester)) {
             self.cell(setting, feature.name, |run| {
                 run.world.remark = None;
                 (feature.run)(&mut run.world, setting)?;
@@ -298,21 +304,24 @@ impl Run<'_> {
         }
         for fault in faults::ALL {
             // The fault is run between two kernels first.
-            if !quirks.have(fault.needs(), Asks::Ours) || !fault.is_possible(setting.asks) {
+            if !quirks.have(fault.needs(), Requester::Ours) || !fault.is_possible(setting.requester)
+            {
                 continue;
             }
             self.cell(setting, fault.name, |run| {
-                if run.world.quirks.mute_faults && fault.is_mute(setting.asks) {
-                    let seen = fault.play(&mut run.world, setting)?;
-                    return fault.judge(setting.asks, &seen).map(Some);
+                if run.world.quirks.mute_faults && fault.is_mute(setting.requester) {
+                    let observed = fault.play(&mut run.world, setting)?;
+                    return fault.compare_with_spec(setting.requester, &observed).map(Some);
                 }
                 let baseline = run.baseline(fault, setting)?;
-                let seen = fault.play(&mut run.world, setting)?;
-                faults::compare(fault, setting.asks, &baseline, &seen)
+                let observed = fault.play(&mut run.world, setting)?;
+                faults::compare(fault, setting.requester, &baseline, &observed)
             });
         }
-        if (setting.backend, setting.asks) == (Backend::Interface, Asks::Ours) {
-            self.cell(setting, "beside", |run| beside::play(&mut run.world).map(|()| None));
+        if (setting.backend, setting.requester) == (Backend::Interface, Requester::Ours) {
+            self.cell(setting, "beside", |run| {
+                shared_interface::play(&mut run.world).map(|()| None)
+            });
         }
         if l2 {
             // The programs exchange their QPNs over TCP, which this backend cannot carry.
@@ -325,16 +334,16 @@ impl Run<'_> {
         }
     }
 
-    fn baseline(&mut self, fault: &faults::Fault, setting: Setting) -> Result<Seen> {
-        if let Some(seen) = self.baselines.get(fault.name) {
-            return Ok(seen.clone());
+    fn baseline(&mut self, fault: &faults::Fault, setting: Setting) -> Result<Observations> {
+        if let Some(observed) = self.baselines.get(fault.name) {
+            return Ok(observed.clone());
         }
-        let seen = fault
-            .play(&mut self.world, Setting { asks: Asks::Baseline, ..setting })
+        let observed = fault
+            .play(&mut self.world, Setting { requester: Requester::Baseline, ..setting })
             .map_err(|e| Error::Failed(format!("between two kernels: {e}")))?;
-        self.report.baselines.push((fault.name, seen.to_string()));
-        self.baselines.insert(fault.name, seen.clone());
-        Ok(seen)
+        self.report.baselines.push((fault.name, observed.to_string()));
+        self.baselines.insert(fault.name, observed.clone());
+        Ok(observed)
     }
 
     /// Prints the last lines of the kernel's log, to help explain a failure.
@@ -349,8 +358,8 @@ impl Run<'_> {
     }
 
     /// Records why all cells of a backend and a role are skipped.
-    fn leave_out(&mut self, backend: Backend, asks: Asks, why: &str) {
-        self.report.rows.push(Row::left_out(backend, asks, why));
+    fn leave_out(&mut self, backend: Backend, requester: Requester, why: &str) {
+        self.report.rows.push(Row::left_out(backend, requester, why));
     }
 
     /// Runs a cell if it is chosen. `f` returns a remark.
@@ -360,9 +369,9 @@ impl Run<'_> {
         name: &str,
         f: impl FnOnce(&mut Self) -> Result<Option<String>>,
     ) {
-        let (backend, asks) = (setting.backend, setting.asks);
-        let id = id(backend, asks, name);
-        if !self.world.options.chooses(backend, asks, name) {
+        let (backend, requester) = (setting.backend, setting.requester);
+        let id = id(backend, requester, name);
+        if !self.world.options.chooses(backend, requester, name) {
             return;
         }
         let start = Instant::now();
@@ -379,7 +388,7 @@ impl Run<'_> {
                 }
             }
         };
-        let row = Row { id, backend, asks, name: name.to_owned(), outcome };
+        let row = Row { id, backend, requester, name: name.to_owned(), outcome };
         if self.world.options.verbose {
             eprintln!("{:7.2} s  {} {row}", start.elapsed().as_secs_f64(), self.report.kernel);
         }
@@ -388,17 +397,17 @@ impl Run<'_> {
 }
 
 /// Returns the name of a cell.
-fn id(backend: Backend, asks: Asks, name: &str) -> String {
-    format!("{}/{}/{name}", backend.name(), asks.name())
+fn id(backend: Backend, requester: Requester, name: &str) -> String {
+    format!("{}/{}/{name}", backend.name(), requester.name())
 }
 
 impl Options {
     /// Returns whether this cell is to be run.
-    fn chooses(&self, backend: Backend, asks: Asks, name: &str) -> bool {
-        if self.brief.contains(&(backend, asks)) && !FEW.contains(&name) {
+    fn chooses(&self, backend: Backend, requester: Requester, name: &str) -> bool {
+        if self.brief.contains(&(backend, requester)) && !SMOKE_CELLS.contains(&name) {
             return false;
         }
-        let id = id(backend, asks, name);
+        let id = id(backend, requester, name);
         match self.filter.as_deref() {
             None => true,
             Some(filters) => filters.split(',').any(|filter| match filter.strip_suffix('$') {
@@ -419,7 +428,7 @@ mod tests {
         assert_eq!(unless_missing(missing(), true).unwrap(), Err("no namespace".into()));
         assert!(matches!(unless_missing(missing(), false), Err(Error::Missing(_))));
         assert_eq!(unless_missing(Ok(()), true).unwrap(), Ok(()));
-        let row = Row::left_out(Backend::Udp, Asks::Ours, "no namespace");
+        let row = Row::left_out(Backend::Udp, Requester::Ours, "no namespace");
         assert!(matches!(row.outcome, Outcome::Skipped(why) if why == "no namespace"));
     }
 }

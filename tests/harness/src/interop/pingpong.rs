@@ -1,7 +1,7 @@
 //! The pingpong programs of rdma-core on the kernel's device against `rxe pingpong`. Each is server
 //! and client once.
 
-use super::Asks;
+use super::Requester;
 use super::end::failed;
 use super::world::{Setting, World};
 use crate::vm::{Cmd, Error, HOST_V4, HOST_V6, LINK, Result, spawn};
@@ -138,7 +138,7 @@ impl Pingpong {
         ours.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let own = |ours| spawn(ours).map_err(|e| failed(format!("rxe: {e}")));
 
-        let (child, proc) = if setting.asks == Asks::Ours {
+        let (child, proc) = if setting.requester == Requester::Ours {
             let server = world.vm.spawn(theirs)?;
             listening(|| {
                 let seen = world.vm.run(Cmd::sh("ss -tln | grep -q :18515"))?;

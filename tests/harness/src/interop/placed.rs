@@ -4,7 +4,7 @@
 use super::end::{ALL_ACCESS, Link, all_equal, failed};
 use super::exchange::LOCAL;
 use super::feature::{Feature, feature};
-use super::world::{Needs, Setting, World};
+use super::world::{KernelFeature, Setting, World};
 use crate::vm::Result;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ const fn placed(
     what: &'static str,
     run: fn(&mut World<'_>, Setting) -> Result<()>,
 ) -> Feature {
-    Feature { needs: Needs::Placed, ..feature(name, what, run) }
+    Feature { needs: KernelFeature::Placed, ..feature(name, what, run) }
 }
 
 pub(super) const ALL: &[Feature] = &[

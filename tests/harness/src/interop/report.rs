@@ -4,10 +4,10 @@
 //! kernels and keeps the others. The content depends neither on the time nor on the place of the
 //! run.
 
-mod kept;
+mod earlier;
 
 use super::exchange::Op;
-use super::{Asks, Backend, SIZES, UC_SIZES, UD_SIZES, faults, features, guest, pingpong};
+use super::{Backend, Requester, SIZES, UC_SIZES, UD_SIZES, faults, features, guest, pingpong};
 use crate::pages;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Row {
     /// The name of the cell: backend, requester, test.
     pub id: String,
     pub(super) backend: Backend,
-    pub(super) asks: Asks,
+    pub(super) requester: Requester,
     pub(super) name: String,
     /// The outcome of the cell.
     pub outcome: Outcome,
@@ -37,9 +37,15 @@ pub struct Row {
 
 impl Row {
     /// Creates the row for a backend whose cells were all skipped.
-    pub(super) fn left_out(backend: Backend, asks: Asks, why: &str) -> Self {
-        let id = format!("{}/{}", backend.name(), asks.name());
-        Self { id, backend, asks, name: String::new(), outcome: Outcome::Skipped(why.to_owned()) }
+    pub(super) fn left_out(backend: Backend, requester: Requester, why: &str) -> Self {
+        let id = format!("{}/{}", backend.name(), requester.name());
+        Self {
+            id,
+            backend,
+            requester,
+            name: String::new(),
+            outcome: Outcome::Skipped(why.to_owned()),
+        }
     }
 }
 
@@ -123,9 +129,11 @@ impl Report {
         parts.collect::<Vec<_>>().join("\n\n")
     }
 
-    fn mark(&self, backend: Backend, asks: Asks, name: &str) -> &'static str {
-        let row =
-            self.rows.iter().find(|r| r.backend == backend && r.asks == asks && r.name == name);
+    fn mark(&self, backend: Backend, requester: Requester, name: &str) -> &'static str {
+        let row = self
+            .rows
+            .iter()
+            .find(|r| r.backend == backend && r.requester == requester && r.name == name);
         match row.map(|r| &r.outcome) {
             Some(Outcome::Good(None)) => "ok",
             Some(Outcome::Good(Some(_))) => "ok \\*",
@@ -145,13 +153,13 @@ impl Report {
         out.push_str(&" --- |".repeat(sizes.len()));
         out.push('\n');
         for op in ops {
-            for asks in Asks::BOTH {
+            for requester in Requester::BOTH {
                 for backend in Backend::WITH_KERNEL {
                     let op = format!("{prefix}{}", op.name());
-                    let _ = write!(out, "| {op} | {} | {} |", asks.name(), backend.name());
+                    let _ = write!(out, "| {op} | {} | {} |", requester.name(), backend.name());
                     for size in sizes {
                         let name = format!("{op}/{size}");
-                        let _ = write!(out, " {} |", self.mark(backend, asks, &name));
+                        let _ = write!(out, " {} |", self.mark(backend, requester, &name));
                     }
                     out.push('\n');
                 }
@@ -163,8 +171,8 @@ impl Report {
     /// Writes the cells of one name, in the columns of [`column_names`].
     fn columns(&self, out: &mut String, name: &str) {
         for backend in Backend::WITH_KERNEL {
-            for asks in Asks::BOTH {
-                let _ = write!(out, " {} |", self.mark(backend, asks, name));
+            for requester in Requester::BOTH {
+                let _ = write!(out, " {} |", self.mark(backend, requester, name));
             }
         }
         out.push('\n');
@@ -174,8 +182,9 @@ impl Report {
         let _ = writeln!(out, "| name | what |{}", column_names(2));
         let features = features::all().map(|f| (f.name, f.what));
         let pingpongs = pingpong::ALL.iter().map(|p| (p.name, p.what));
-        let beside = ("beside", "a second endpoint, beside the kernel's device on its interface");
-        for (name, what) in features.chain(pingpongs).chain([beside]) {
+        let shared_interface =
+            ("beside", "a second endpoint, beside the kernel's device on its interface");
+        for (name, what) in features.chain(pingpongs).chain([shared_interface]) {
             let _ = write!(out, "| `{name}` | {what} |");
             self.columns(out, name);
         }
@@ -195,13 +204,13 @@ impl Report {
 
     /// Writes the table of our engine in the VM.
     fn guest(&self, out: &mut String) {
-        let (backend, asks) = (Backend::Guest, Asks::Ours);
+        let (backend, requester) = (Backend::Guest, Requester::Ours);
         if !self.rows.iter().any(|row| row.backend == backend) {
             return;
         }
         let _ = writeln!(out, "| name | what | ours asks, guest |\n| --- | --- | --- |");
         for cell in guest::ALL {
-            let mark = self.mark(backend, asks, cell.name);
+            let mark = self.mark(backend, requester, cell.name);
             let _ = writeln!(out, "| `{}` | {} | {mark} |", cell.name, cell.what);
         }
         out.push('\n');
@@ -238,11 +247,11 @@ fn filled(table: &str) -> Option<String> {
 fn column_names(before: usize) -> String {
     let mut out = String::new();
     for backend in Backend::WITH_KERNEL {
-        for asks in Asks::BOTH {
-            let _ = write!(out, " {} asks, {} |", asks.name(), backend.name());
+        for requester in Requester::BOTH {
+            let _ = write!(out, " {} asks, {} |", requester.name(), backend.name());
         }
     }
-    let columns = before + Backend::WITH_KERNEL.len() * Asks::BOTH.len();
+    let columns = before + Backend::WITH_KERNEL.len() * Requester::BOTH.len();
     out + "\n|" + &" --- |".repeat(columns)
 }
 
@@ -269,7 +278,7 @@ pub fn update_docs(page: &str, reports: &[Report]) -> String {
         let old = sections.iter().position(|(kernel, _)| *kernel == report.kernel);
         let old = old.map(|at| sections.remove(at).1).unwrap_or_default();
         let mut report = report.clone();
-        kept::complete(&mut report, &old);
+        earlier::complete(&mut report, &old);
         sections.push((report.kernel.clone(), report.section()));
     }
     sections.sort_by_key(|(kernel, _)| version(kernel));
@@ -410,7 +419,7 @@ mod tests {
         let mut report = Report::new("6.1", "package", "6.1.1");
         assert_eq!(report.section_of_what_was_run().matches("| --- |").count(), 0);
         let why = "no namespaces";
-        report.rows.push(Row::left_out(Backend::Udp, Asks::Ours, why));
+        report.rows.push(Row::left_out(Backend::Udp, Requester::Ours, why));
         let outcome = Outcome::Good(None);
         report.rows.push(Row { name: "SEND/1024".into(), outcome, ..report.rows[0].clone() });
         let said = report.section_of_what_was_run();

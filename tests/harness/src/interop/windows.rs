@@ -1,13 +1,13 @@
 //! Memory windows of the responder. Their owner invalidates them, or the peer does with SEND with
 //! invalidate.
 
-use super::Asks;
+use super::Requester;
 use super::end::{
     ALL_ACCESS, Conn, End, Link, Mr, Pair, TIMEOUT_MS, Wc, all_equal, failed, number,
 };
 use super::exchange::{LOCAL, Op};
 use super::feature::{Feature, feature};
-use super::world::{Needs, Setting, World};
+use super::world::{KernelFeature, Setting, World};
 use crate::vm::Result;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const fn window(
     what: &'static str,
     run: fn(&mut World<'_>, Setting) -> Result<()>,
 ) -> Feature {
-    Feature { needs: Needs::Windows, ..feature(name, what, run) }
+    Feature { needs: KernelFeature::Windows, ..feature(name, what, run) }
 }
 
 pub(super) const ALL: &[Feature] = &[
@@ -138,7 +138,7 @@ fn bounds(world: &mut World<'_>, setting: Setting) -> Result<()> {
     window.bind(&mut pair, conn, START, LENGTH, &REMOTE)?;
     let to = START + LENGTH - 15;
     let done = window.ask(&mut pair, conn, Op::Write, window.rkey, to, 16)?;
-    let kernel_lets = setting.asks == Asks::Ours && done.status == "SUCCESS";
+    let kernel_lets = setting.requester == Requester::Ours && done.status == "SUCCESS";
     if !kernel_lets {
         refused(&mut pair, conn, &done)?;
     }

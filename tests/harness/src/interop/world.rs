@@ -1,8 +1,8 @@
 //! The ends of a run with one kernel, created when they are first needed and again after a failure.
 
 use super::end::{Conn, End, Link, Pair, failed};
-use super::{Asks, Backend, Options};
-use crate::peer::{Peer, Together};
+use super::{Backend, Options, Requester};
+use crate::peer::{Peer, PeerGroup};
 use crate::vm::{HOST_V4, HOST_V6, LINK, Net, Result, Vm};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 /// A feature that some kernels lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Needs {
+pub(super) enum KernelFeature {
     Nothing,
     /// Memory windows of the responder.
     Windows,
@@ -22,7 +22,7 @@ pub(super) enum Needs {
 /// The options of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
-    pub(super) asks: Asks,
+    pub(super) requester: Requester,
     pub(super) backend: Backend,
     pub(super) v6: bool,
     /// Whether our end loses and reorders packets.
@@ -42,7 +42,7 @@ pub(super) struct World<'a> {
     ours: Option<(OurKind, End)>,
     steady: Option<(Setting, &'static str, Conn)>,
     connections: u64,
-    together: Arc<Together>,
+    group: Arc<PeerGroup>,
     pub(super) quirks: Quirks,
     /// The remark on the current cell.
     pub(super) remark: Option<String>,
@@ -75,11 +75,11 @@ impl Quirks {
     }
 
     /// Returns whether this kernel supports the feature in its role.
-    pub(super) fn have(self, needs: Needs, asks: Asks) -> bool {
+    pub(super) fn have(self, needs: KernelFeature, requester: Requester) -> bool {
         match needs {
-            Needs::Nothing => true,
-            Needs::Windows => asks == Asks::Kernel || !self.no_windows,
-            Needs::Placed => !self.no_placed,
+            KernelFeature::Nothing => true,
+            KernelFeature::Windows => requester == Requester::Kernel || !self.no_windows,
+            KernelFeature::Placed => !self.no_placed,
         }
     }
 }
@@ -104,7 +104,7 @@ impl<'a> World<'a> {
             ours: None,
             steady: None,
             connections: 0,
-            together: Arc::default(),
+            group: Arc::default(),
             quirks: Quirks::of(kernel),
             remark: None,
         })
@@ -120,7 +120,7 @@ impl<'a> World<'a> {
         let host_ip = if setting.v6 { IpAddr::V6(v6) } else { v4.into() };
         self.start_kernel()?;
         let mut ips = [host_ip, vm_ip];
-        if setting.asks == Asks::Baseline {
+        if setting.requester == Requester::Baseline {
             if self.second.is_none() {
                 self.second = Some(End::open(self.in_vm()?, "second kernel")?);
             }
@@ -137,15 +137,15 @@ impl<'a> World<'a> {
         }
         let none = || failed("an end is missing");
         let kernel = self.kernel.as_mut().ok_or_else(none)?;
-        let (req, resp) = match setting.asks {
-            Asks::Ours => (self.ours.as_mut().map(|(_, e)| e).ok_or_else(none)?, kernel),
-            Asks::Kernel => {
+        let (req, resp) = match setting.requester {
+            Requester::Ours => (self.ours.as_mut().map(|(_, e)| e).ok_or_else(none)?, kernel),
+            Requester::Kernel => {
                 ips.reverse();
                 (kernel, self.ours.as_mut().map(|(_, e)| e).ok_or_else(none)?)
             }
-            Asks::Baseline => (kernel, self.second.as_mut().ok_or_else(none)?),
+            Requester::Baseline => (kernel, self.second.as_mut().ok_or_else(none)?),
         };
-        let kernel_answers = setting.asks == Asks::Ours && !setting.v6;
+        let kernel_answers = setting.requester == Requester::Ours && !setting.v6;
         let atomics = !(kernel_answers && self.quirks.mute_atomics);
         Ok(Pair { req, resp, ips, atomics, connections: &mut self.connections })
     }
@@ -178,12 +178,12 @@ impl<'a> World<'a> {
     }
 
     fn in_vm(&self) -> Result<Peer> {
-        Ok(Peer::in_vm(self.vm)?.join(&self.together))
+        Ok(Peer::in_vm(self.vm)?.join(&self.group))
     }
 
     /// Begins a cell: neither end waits longer than `limit` for an answer.
     pub(super) fn begin(&self, limit: Duration) {
-        self.together.begin(Instant::now() + limit);
+        self.group.begin(Instant::now() + limit);
     }
 
     fn start_kernel(&mut self) -> Result<()> {
@@ -211,10 +211,10 @@ impl<'a> World<'a> {
 
     /// Kills the responder of a setting, as a crash would end it.
     pub(super) fn crash_responder(&mut self, setting: Setting) {
-        let end = match setting.asks {
-            Asks::Ours => &mut self.kernel,
-            Asks::Baseline => &mut self.second,
-            Asks::Kernel => return self.stop_ours(),
+        let end = match setting.requester {
+            Requester::Ours => &mut self.kernel,
+            Requester::Baseline => &mut self.second,
+            Requester::Kernel => return self.stop_ours(),
         };
         self.steady = None;
         if let Some(mut end) = end.take() {
@@ -224,9 +224,9 @@ impl<'a> World<'a> {
 
     /// Returns the requester of a setting that has been used before.
     pub(super) fn requester(&mut self, setting: Setting) -> Result<&mut End> {
-        let end = match setting.asks {
-            Asks::Ours => self.ours.as_mut().map(|(_, e)| e),
-            Asks::Kernel | Asks::Baseline => self.kernel.as_mut(),
+        let end = match setting.requester {
+            Requester::Ours => self.ours.as_mut().map(|(_, e)| e),
+            Requester::Kernel | Requester::Baseline => self.kernel.as_mut(),
         };
         end.ok_or_else(|| failed("the requester is gone"))
     }
@@ -245,7 +245,7 @@ impl<'a> World<'a> {
         if faulty {
             cmd.args(["--fault", "drop 2%; reorder 2% by 3", "--seed", "1"]);
         }
-        End::open(Peer::on_host(cmd)?.join(&self.together), "ours")
+        End::open(Peer::on_host(cmd)?.join(&self.group), "ours")
     }
 }
 

@@ -29,17 +29,17 @@ pub(super) struct Program {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The server listens, and ends with its client.
-    Ends,
-    /// Like `Ends`, but client and server connect a second time. The server does not report when it
-    /// listens again. A client that is faster is refused, and then uses an identifier that it has
-    /// destroyed. In that case both are started again.
-    Races,
+    OneClient,
+    /// Like `OneClient`, but client and server connect a second time. The server does not report
+    /// when it listens again. A client that is faster is refused, and then uses an identifier that
+    /// it has destroyed. In that case both are started again.
+    Reconnects,
     /// The server listens until it is killed.
-    Stays,
+    Persistent,
     /// The server receives from a multicast group and ends when it has received enough. A sender
     /// does not know the receivers, so senders are started one after the other until the receiver
     /// ends.
-    Hears,
+    MulticastReceiver,
 }
 
 const fn with(name: &'static str, server: &'static str, client: &'static str) -> Program {
@@ -56,7 +56,7 @@ const fn pair(
         server,
         client,
         v6: false,
-        kind: Kind::Ends,
+        kind: Kind::OneClient,
         listeners: 1,
         ours_only: false,
         says: "",
@@ -77,7 +77,7 @@ macro_rules! perftest {
     ($name:literal, $options:literal) => {
         Program {
             options: concat!("-R ", $options),
-            kind: Kind::Races,
+            kind: Kind::Reconnects,
             ..with($name, concat!("-F -R ", $options), concat!("-F -R ", $options, " ADDRESS"))
         }
     };
@@ -163,12 +163,15 @@ pub(super) const ALL: &[Program] = &[
     v6("-s IPV6 -c 2 -C 5", with("ucmatose", "-b ADDRESS -c 2 -C 5", "-s ADDRESS -c 2 -C 5")),
     with("udaddy", "-b ADDRESS -c 3 -C 5", "-s ADDRESS -c 3 -C 5"),
     v6("-s IPV6 -c 2 -C 5", with("udaddy", "-b ADDRESS -c 2 -C 5", "-s ADDRESS -c 2 -C 5")),
-    of(Kind::Hears, with("mckey", "-m 239.47.91.1 -b OWN -C 5", "-m 239.47.91.1 -b OWN -s -C 5")),
+    of(
+        Kind::MulticastReceiver,
+        with("mckey", "-m 239.47.91.1 -b OWN -C 5", "-m 239.47.91.1 -b OWN -s -C 5"),
+    ),
     // Kernels do not join IPv6 groups for RoCEv2 (ENOTSUPP).
     Program {
         ours_only: true,
         ..of(
-            Kind::Hears,
+            Kind::MulticastReceiver,
             v6(
                 "-m ff0e::47:91 -b IPV6 -s -C 5",
                 with("mckey", "-m ff0e::47:91 -b OWN -C 5", "-m ff0e::47:91 -b OWN -s -C 5"),
@@ -183,8 +186,8 @@ pub(super) const ALL: &[Program] = &[
         "-s IPV6 -S 1000 -I 3",
         with("riostream", "-b ADDRESS -S 1000 -I 3", "-s ADDRESS -S 1000 -I 3"),
     ),
-    of(Kind::Stays, with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10")),
-    of(Kind::Stays, v6("-s IPV6 -c 10", with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10"))),
+    of(Kind::Persistent, with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10")),
+    of(Kind::Persistent, v6("-s IPV6 -c 10", with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10"))),
     fio!("send --verify=crc32c"),
     fio!(
         "send --verify=crc32c",
@@ -224,7 +227,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_millis(300);
 
 /// The outcome of one attempt.
-struct Said {
+struct Attempt {
     good: bool,
     server: String,
     client: String,
@@ -260,14 +263,14 @@ impl Program {
         let mut tries = 1;
         let end = Instant::now() + TIMEOUT;
         loop {
-            let Said { good, server, client } = self.try_once(world, sides)?;
+            let Attempt { good, server, client } = self.try_once(world, sides)?;
             if good {
                 return Ok(());
             }
             let refused = REFUSED.iter().any(|word| client.contains(word));
             // A server on a kernel refuses requests while it changes listeners.
-            let races = self.kind == Kind::Races && sides == Sides::KernelOurs;
-            if !races || !refused || tries == ATTEMPTS || Instant::now() > end {
+            let reconnects = self.kind == Kind::Reconnects && sides == Sides::KernelOurs;
+            if !reconnects || !refused || tries == ATTEMPTS || Instant::now() > end {
                 let both = format!("try {tries}: server: {server}; client: {client}");
                 return Err(failed(both.replace('\n', " | ")));
             }
@@ -275,7 +278,7 @@ impl Program {
         }
     }
 
-    fn try_once(&self, world: &World<'_>, sides: Sides) -> Result<Said> {
+    fn try_once(&self, world: &World<'_>, sides: Sides) -> Result<Attempt> {
         let server_is_ours = sides != Sides::KernelOurs;
         let client_is_ours = sides != Sides::OursKernel;
         let address = self.address(world, server_is_ours);
@@ -292,7 +295,7 @@ impl Program {
             world.spawn(program, &args, ours)
         };
         let mut server = start(self.server, server_is_ours)?;
-        if self.kind != Kind::Hears {
+        if self.kind != Kind::MulticastReceiver {
             listening(world, &address, self.listeners, &mut server)?;
         }
         let end = Instant::now() + TIMEOUT;
@@ -300,24 +303,28 @@ impl Program {
             let client = start(self.client, client_is_ours)?;
             let (good, said) = client.end_with(&mut server, self.timeout())?;
             // A sender succeeds even if no process received its datagrams.
-            if self.kind != Kind::Hears || !good || server.has_ended()? || Instant::now() > end {
+            if self.kind != Kind::MulticastReceiver
+                || !good
+                || server.has_ended()?
+                || Instant::now() > end
+            {
                 break (good, said);
             }
         };
         // If the client failed, the server may wait forever.
-        let stays = !client_good || self.kind == Kind::Stays;
-        let (server_good, server) = server.end(if stays { GRACE } else { TIMEOUT })?;
+        let persistent = !client_good || self.kind == Kind::Persistent;
+        let (server_good, server) = server.end(if persistent { GRACE } else { TIMEOUT })?;
         let good = match self.kind {
             // The clients of these servers always exit with 0 and print errors.
-            Kind::Stays => client_good && !client.contains("error"),
+            Kind::Persistent => client_good && !client.contains("error"),
             _ => client_good && server_good,
         };
         let good = good && client.contains(self.says);
-        Ok(Said { good, server, client })
+        Ok(Attempt { good, server, client })
     }
 
     fn timeout(&self) -> Duration {
-        if self.kind == Kind::Races { ATTEMPT_TIMEOUT } else { TIMEOUT }
+        if self.kind == Kind::Reconnects { ATTEMPT_TIMEOUT } else { TIMEOUT }
     }
 
     fn address(&self, world: &World<'_>, ours: bool) -> String {

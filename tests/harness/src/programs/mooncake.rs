@@ -3,7 +3,7 @@
 
 use super::side::{Ends, meet};
 use super::world::{Row, Sides, World};
-use crate::place;
+use crate::paths;
 use crate::skip::unless_missing;
 use crate::vm::Result;
 use crate::wheel;
@@ -27,7 +27,7 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
 /// Returns the client's command line.
 fn line() -> Result<String> {
     let (wheel, python) = (wheel::mooncake()?, wheel::python()?);
-    let script = place::checkout().join("tests/python/mooncake_bytes.py");
+    let script = paths::checkout().join("tests/python/mooncake_bytes.py");
     Ok(format!(
         "PYTHONPATH={} MC_GID_INDEX=GID {} {} DEVICE OWN ADDRESS",
         wheel.display(),

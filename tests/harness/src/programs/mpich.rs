@@ -3,7 +3,7 @@
 
 use super::launcher::Launcher;
 use super::world::{Row, Sides, World, failed};
-use crate::place;
+use crate::paths;
 use crate::skip::unless_missing;
 use crate::skipped;
 use crate::vm::{Error, HOST_V4, Result};
@@ -95,7 +95,7 @@ impl Installed {
         let (mpich, mpi4py) = (wheel::mpich()?, wheel::fetch(wheel::MPI4PY)?);
         let (python, compiled) = (wheel::python()?, Launcher::new()?);
         // The compiler is a shell script that does not quote its arguments.
-        let source = place::checkout().join("tests/c/ranks.c");
+        let source = paths::checkout().join("tests/c/ranks.c");
         let mut compile = Command::new(mpich.join("bin/mpicc"));
         compile.args(["-O1", "-o"]).arg(compiled.path("ranks")).arg(&source);
         let out = compile.output().map_err(|e| Error::Missing(format!("mpicc: {e}")))?;
@@ -144,7 +144,7 @@ impl Installed {
         if Path::new(source).extension().is_some_and(|ext| ext == "c") {
             return format!("{} {HOSTS}", self.compiled.path("ranks").display());
         }
-        let script = place::checkout().join(source);
+        let script = paths::checkout().join(source);
         format!("{} {}", self.python.display(), script.display())
     }
 }

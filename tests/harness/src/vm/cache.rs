@@ -24,7 +24,7 @@ pub(crate) fn cache() -> Result<PathBuf> {
 ///
 /// # Errors
 /// The errors of `fill`; or `done` cannot be written.
-pub(crate) fn kept(done: &Path, fill: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<()> {
+pub(crate) fn cached(done: &Path, fill: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<()> {
     if done.is_dir() {
         return Ok(());
     }
@@ -59,18 +59,18 @@ mod tests {
             fs::write(part.join("file"), "whole").unwrap();
             Ok(part)
         };
-        let failed = kept(&done, |scratch| {
+        let failed = cached(&done, |scratch| {
             fill(scratch)?;
             Err(Error::Failed("no".into()))
         });
         assert!(failed.is_err() && !done.exists());
-        kept(&done, |scratch| {
+        cached(&done, |scratch| {
             // Another process is faster.
-            kept(&done, fill)?;
+            cached(&done, fill)?;
             fill(scratch)
         })
         .unwrap();
-        kept(&done, |_| unreachable!()).unwrap();
+        cached(&done, |_| unreachable!()).unwrap();
         assert_eq!(fs::read_to_string(done.join("file")).unwrap(), "whole");
         assert_eq!(fs::read_dir(done.parent().unwrap()).unwrap().count(), 1);
     }

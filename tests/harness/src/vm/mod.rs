@@ -30,7 +30,7 @@ mod net;
 mod qemu;
 
 pub(crate) use apt::{download, download_kernel, mirror};
-pub(crate) use cache::{cache, kept};
+pub(crate) use cache::{cache, cached};
 pub use channel::{Cmd, Output, Pipe, Proc, Stdin};
 pub(crate) use initrd::Cpio;
 pub use kernel::{KNOWN, Kernel};

@@ -19,7 +19,7 @@ use rxe_harness::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
 
 use super::interop::build;
 use super::programs;
-use table::Ends;
+use table::Outcomes;
 
 /// The suite to run.
 #[derive(clap::Args)]
@@ -61,7 +61,7 @@ struct Plan {
     /// A shell script that runs the suite on the device `$device`.
     /// GID 1 of port 1 is its IPv4 address.
     script: String,
-    parse: fn(&str) -> Ends,
+    parse: fn(&str) -> Outcomes,
 }
 
 impl Suite {
@@ -99,16 +99,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         (ours(&plan), theirs.map(|theirs| theirs.join().expect("it does not panic")))
     });
     let none = || Error::Failed(format!("{name}: no test was run: it may need a package"));
-    let ends = |of: &str, said: String| {
-        let ends = (plan.parse)(&kept(&format!("{name}-{of}"), said)?);
-        if ends.is_empty() { Err(none()) } else { Ok(ends) }
+    let outcomes = |of: &str, said: String| {
+        let outcomes = (plan.parse)(&kept(&format!("{name}-{of}"), said)?);
+        if outcomes.is_empty() { Err(none()) } else { Ok(outcomes) }
     };
-    let ours = ends("ours", ours?)?;
+    let ours = outcomes("ours", ours?)?;
     let theirs = match (kernel, theirs) {
-        (Some(kernel), Some(said)) => Some((kernel, ends(&format!("kernel-{kernel}"), said?)?)),
+        (Some(kernel), Some(said)) => Some((kernel, outcomes(&format!("kernel-{kernel}"), said?)?)),
         _ => None,
     };
-    let table = table::table(&ours, theirs.as_ref().map(|(kernel, ends)| (*kernel, ends)));
+    let table = table::table(&ours, theirs.as_ref().map(|(kernel, outcomes)| (*kernel, outcomes)));
     println!("{table}");
     let option = if kernel.is_none() { " --kernel none" } else { "" };
     pages::write(&checkout::root()?, programs::PAGE, &format!("suite {name}{option}"), &table)?;

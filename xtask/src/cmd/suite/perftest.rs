@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rxe_harness::vm::{Error, Result};
 
-use super::table::{End, Ends};
+use super::table::{Outcome, Outcomes};
 
 /// The programs and their options. WRITE and READ validate the data where perftest supports it.
 const LINES: [(&str, &[&str]); 8] = [
@@ -121,15 +121,15 @@ fn compile(source: &Path) -> Result<()> {
 }
 
 /// Parses the output of [`PLAY`].
-pub(super) fn parse(said: &str) -> Ends {
-    let mut ends = Ends::new();
+pub(super) fn parse(said: &str) -> Outcomes {
+    let mut outcomes = Outcomes::new();
     for line in said.lines().filter_map(|line| line.strip_prefix("perftest: ")) {
-        let Some((test, end)) = line.rsplit_once(" ... ") else { continue };
-        let end = if end == "ok" { End::Passed } else { End::Failed };
+        let Some((test, outcome)) = line.rsplit_once(" ... ") else { continue };
+        let outcome = if outcome == "ok" { Outcome::Passed } else { Outcome::Failed };
         let program = test.split(' ').next().unwrap_or_default().to_owned();
-        ends.insert((program, test.to_owned()), end);
+        outcomes.insert((program, test.to_owned()), outcome);
     }
-    ends
+    outcomes
 }
 
 #[cfg(test)]
@@ -140,11 +140,12 @@ mod tests {
     fn each_line_has_its_end() {
         let said = "perftest: ib_send_bw -n 100 ... ok\nfailed ... ok\n\
             perftest: ib_send_bw -n 100 -c XRC ... FAIL\n";
-        let ends = parse(said);
-        let of =
-            |options: &str| ends[&("ib_send_bw".into(), format!("ib_send_bw {options}"))].clone();
-        assert_eq!(ends.len(), 2);
-        assert_eq!((of("-n 100"), of("-n 100 -c XRC")), (End::Passed, End::Failed));
+        let outcomes = parse(said);
+        let of = |options: &str| {
+            outcomes[&("ib_send_bw".into(), format!("ib_send_bw {options}"))].clone()
+        };
+        assert_eq!(outcomes.len(), 2);
+        assert_eq!((of("-n 100"), of("-n 100 -c XRC")), (Outcome::Passed, Outcome::Failed));
     }
 
     /// The script is inserted into another one within single quotes.

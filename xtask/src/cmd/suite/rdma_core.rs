@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rxe_harness::vm::{Error, Result};
 
-use super::table::{End, Ends};
+use super::table::{Outcome, Outcomes};
 
 /// Modules of tests for devices and software that neither side has.
 const FOREIGN: [&str; 3] = ["test_mlx5", "test_efa", "test_cuda"];
@@ -32,8 +32,8 @@ pub(super) fn command(source: &Path) -> Result<String> {
 
 /// Parses the output of `unittest -v`: `NAME (tests.MODULE.CLASS.NAME)`, with a description on the
 /// next line if there is one, then ` ... ` and the result. Other output may be in between.
-pub(super) fn parse(said: &str) -> Ends {
-    let mut ends = Ends::new();
+pub(super) fn parse(said: &str) -> Outcomes {
+    let mut outcomes = Outcomes::new();
     let mut current = None;
     for line in said.lines() {
         if let Some(place) =
@@ -43,23 +43,23 @@ pub(super) fn parse(said: &str) -> Ends {
             let module = parts.next().unwrap_or_default().to_owned();
             current = parts.next_back().map(|name| (module, name.to_owned()));
         }
-        let end = match line.split_once("skipped ") {
-            Some((_, why)) => Some(End::Skipped(why.trim_matches(['\'', '"']).to_owned())),
-            None if line.ends_with("ok") => Some(End::Passed),
-            None if line.ends_with("FAIL") || line.ends_with("ERROR") => Some(End::Failed),
+        let outcome = match line.split_once("skipped ") {
+            Some((_, why)) => Some(Outcome::Skipped(why.trim_matches(['\'', '"']).to_owned())),
+            None if line.ends_with("ok") => Some(Outcome::Passed),
+            None if line.ends_with("FAIL") || line.ends_with("ERROR") => Some(Outcome::Failed),
             None => None,
         };
-        if let Some(end) = end
+        if let Some(outcome) = outcome
             && let Some(test) = current.take()
         {
-            ends.insert(test, end);
+            outcomes.insert(test, outcome);
         }
         if line.starts_with("=====") {
             break;
         }
     }
-    ends.retain(|(module, _), _| !FOREIGN.iter().any(|foreign| module.starts_with(foreign)));
-    ends
+    outcomes.retain(|(module, _), _| !FOREIGN.iter().any(|foreign| module.starts_with(foreign)));
+    outcomes
 }
 
 #[cfg(test)]
@@ -80,15 +80,15 @@ FAIL: test_d (tests.test_qp.QPTest.test_d)
 
     #[test]
     fn each_test_has_its_end_and_those_of_cards_are_left_out() {
-        let ends = parse(SAID);
-        let of = |module: &str, name: &str| ends[&(module.into(), name.into())].clone();
-        assert_eq!(ends.len(), 4);
-        assert_eq!(of("test_addr", "test_a"), End::Passed);
-        assert_eq!(of("test_addr", "test_b"), End::Passed);
+        let outcomes = parse(SAID);
+        let of = |module: &str, name: &str| outcomes[&(module.into(), name.into())].clone();
+        assert_eq!(outcomes.len(), 4);
+        assert_eq!(of("test_addr", "test_a"), Outcome::Passed);
+        assert_eq!(of("test_addr", "test_b"), Outcome::Passed);
         assert_eq!(
             of("test_qp", "test_c"),
-            End::Skipped("Create QP type 8 is not supported".into())
+            Outcome::Skipped("Create QP type 8 is not supported".into())
         );
-        assert_eq!(of("test_qp", "test_d"), End::Failed);
+        assert_eq!(of("test_qp", "test_d"), Outcome::Failed);
     }
 }

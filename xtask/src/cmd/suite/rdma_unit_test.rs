@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rxe_harness::vm::{Error, Result};
 
-use super::table::{End, Ends};
+use super::table::{Outcome, Outcomes};
 
 /// The sources that this project's main program replaces.
 const REPLACED: [&str; 3] = ["introspection_registrar.cc", "introspection.cc", "gunit_main.cc"];
@@ -117,8 +117,8 @@ fn run(command: &mut Command) -> Result<String> {
 /// Parses the output of googletest: a line when a test begins, and one when it ends, unless the
 /// test ends its process. A skipped test gives the reason in the line before. The module is the
 /// suite, without its parameters.
-pub(super) fn parse(said: &str) -> Ends {
-    let mut ends = Ends::new();
+pub(super) fn parse(said: &str) -> Outcomes {
+    let mut outcomes = Outcomes::new();
     let mut reason = String::new();
     for line in said.lines() {
         let Some((mark, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("] "))
@@ -128,24 +128,24 @@ pub(super) fn parse(said: &str) -> Ends {
             }
             continue;
         };
-        let end = match mark.trim() {
-            "OK" => End::Passed,
+        let outcome = match mark.trim() {
+            "OK" => Outcome::Passed,
             // A test counts as failed from its begin on, in case it ends its process.
-            "RUN" | "FAILED" => End::Failed,
-            "SKIPPED" => End::Skipped(reason.clone()),
+            "RUN" | "FAILED" => Outcome::Failed,
+            "SKIPPED" => Outcome::Skipped(reason.clone()),
             _ => continue,
         };
         // The summary at the end repeats the failed and skipped tests, and their numbers.
         if let Some((module, name)) = place(rest)
-            && (mark.trim() == "RUN" || ends.contains_key(&(module.clone(), name.clone())))
+            && (mark.trim() == "RUN" || outcomes.contains_key(&(module.clone(), name.clone())))
         {
-            let known = ends.insert((module.clone(), name.clone()), end);
-            if let Some(known @ End::Skipped(_)) = known {
-                ends.insert((module, name), known);
+            let known = outcomes.insert((module.clone(), name.clone()), outcome);
+            if let Some(known @ Outcome::Skipped(_)) = known {
+                outcomes.insert((module, name), known);
             }
         }
     }
-    ends
+    outcomes
 }
 
 /// Parses `A/Suite.Name/B (1 ms)`: returns the suite, and the name with its parameters.
@@ -181,12 +181,15 @@ no huge pages
 
     #[test]
     fn each_test_has_its_end_and_one_that_crashes_fails() {
-        let ends = parse(SAID);
-        let of = |module: &str, name: &str| ends[&(module.into(), name.into())].clone();
-        assert_eq!(ends.len(), 4);
-        assert_eq!(of("AhTest", "AhTest.Create"), End::Passed);
-        assert_eq!(of("AccessTest", "AccessTest.All/Read"), End::Failed);
-        assert_eq!(of("HugePageTest", "HugePageTest.Send"), End::Skipped("no huge pages".into()));
-        assert_eq!(of("CqTest", "CqTest.Overflow"), End::Failed);
+        let outcomes = parse(SAID);
+        let of = |module: &str, name: &str| outcomes[&(module.into(), name.into())].clone();
+        assert_eq!(outcomes.len(), 4);
+        assert_eq!(of("AhTest", "AhTest.Create"), Outcome::Passed);
+        assert_eq!(of("AccessTest", "AccessTest.All/Read"), Outcome::Failed);
+        assert_eq!(
+            of("HugePageTest", "HugePageTest.Send"),
+            Outcome::Skipped("no huge pages".into())
+        );
+        assert_eq!(of("CqTest", "CqTest.Overflow"), Outcome::Failed);
     }
 }

@@ -5,26 +5,27 @@ use std::fmt::Write as _;
 
 /// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum Outcome {
     Passed,
     Failed,
     Skipped(String),
 }
 
 /// The results of tests, by module and name.
-pub(super) type Ends = BTreeMap<(String, String), End>;
+pub(super) type Outcomes = BTreeMap<(String, String), Outcome>;
 
 /// Returns the table of passed tests by module, with rxe and with a kernel.
 /// A second table has the reasons why tests with rxe did not pass.
-pub(super) fn table(ours: &Ends, theirs: Option<(&str, &Ends)>) -> String {
-    let passed = |ends: &Ends, module: Option<&str>| {
+pub(super) fn table(ours: &Outcomes, theirs: Option<(&str, &Outcomes)>) -> String {
+    let passed = |outcomes: &Outcomes, module: Option<&str>| {
         let of = |test: &&String| module.is_none_or(|module| module == **test);
-        let passed = ends.iter().filter(|((m, _), end)| of(&m) && **end == End::Passed);
+        let passed =
+            outcomes.iter().filter(|((m, _), outcome)| of(&m) && **outcome == Outcome::Passed);
         passed.count()
     };
     // Returns the cell for the kernel, if there is a kernel.
-    let cell = |of: &dyn Fn(&str, &Ends) -> String| {
-        theirs.map_or_else(String::new, |(kernel, ends)| format!(" {} |", of(kernel, ends)))
+    let cell = |of: &dyn Fn(&str, &Outcomes) -> String| {
+        theirs.map_or_else(String::new, |(kernel, outcomes)| format!(" {} |", of(kernel, outcomes)))
     };
     let mut out = "| module | tests | pass with rxe |".to_owned();
     out += &cell(&|kernel, _| format!("pass with kernel {kernel}"));
@@ -35,26 +36,28 @@ pub(super) fn table(ours: &Ends, theirs: Option<(&str, &Ends)>) -> String {
     modules.dedup();
     for module in modules {
         let count = ours.keys().filter(|(m, _)| m == module).count();
-        let b = cell(&|_, ends| passed(ends, Some(module)).to_string());
+        let b = cell(&|_, outcomes| passed(outcomes, Some(module)).to_string());
         let _ = writeln!(out, "| {module} | {count} | {} |{b}", passed(ours, Some(module)));
     }
-    let b = cell(&|_, ends| passed(ends, None).to_string());
+    let b = cell(&|_, outcomes| passed(outcomes, None).to_string());
     let _ = writeln!(out, "| all | {} | {} |{b}\n", ours.len(), passed(ours, None));
     let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (test @ (_, name), end) in ours {
-        match end {
-            End::Passed => {}
-            End::Failed => {
-                let why = match theirs.map(|(_, ends)| ends.get(test)) {
+    for (test @ (_, name), outcome) in ours {
+        match outcome {
+            Outcome::Passed => {}
+            Outcome::Failed => {
+                let why = match theirs.map(|(_, outcomes)| outcomes.get(test)) {
                     None => "fails",
-                    Some(Some(End::Passed)) => "fails; with the kernel it passes",
-                    Some(Some(End::Failed)) => "fails; with the kernel it fails too",
-                    Some(Some(End::Skipped(_)) | None) => "fails; with the kernel it is not run",
+                    Some(Some(Outcome::Passed)) => "fails; with the kernel it passes",
+                    Some(Some(Outcome::Failed)) => "fails; with the kernel it fails too",
+                    Some(Some(Outcome::Skipped(_)) | None) => {
+                        "fails; with the kernel it is not run"
+                    }
                 };
                 let why = why.to_owned();
                 reasons.entry(why).or_default().push(name);
             }
-            End::Skipped(why) => {
+            Outcome::Skipped(why) => {
                 reasons.entry(format!("skipped: {why}")).or_default().push(name);
             }
         }
@@ -76,18 +79,19 @@ mod tests {
 
     #[test]
     fn tests_that_pass_are_counted_and_the_others_have_a_reason() {
-        let end = |module: &str, name: &str, end| ((module.to_owned(), name.to_owned()), end);
-        let ends = Ends::from([
-            end("test_addr", "test_a", End::Passed),
-            end("test_addr", "test_b", End::Passed),
-            end("test_qp", "test_c", End::Skipped("no".into())),
-            end("test_qp", "test_d", End::Failed),
+        let outcome =
+            |module: &str, name: &str, outcome| ((module.to_owned(), name.to_owned()), outcome);
+        let outcomes = Outcomes::from([
+            outcome("test_addr", "test_a", Outcome::Passed),
+            outcome("test_addr", "test_b", Outcome::Passed),
+            outcome("test_qp", "test_c", Outcome::Skipped("no".into())),
+            outcome("test_qp", "test_d", Outcome::Failed),
         ]);
-        let theirs = Ends::from([end("test_qp", "test_d", End::Passed)]);
-        let alone = table(&ends, None);
+        let theirs = Outcomes::from([outcome("test_qp", "test_d", Outcome::Passed)]);
+        let alone = table(&outcomes, None);
         assert!(alone.contains("| test_qp | 2 | 0 |\n| all | 4 | 2 |\n"), "{alone}");
         assert!(alone.contains("| fails | `test_d` |"), "{alone}");
-        let table = table(&ends, Some(("7.2", &theirs)));
+        let table = table(&outcomes, Some(("7.2", &theirs)));
         assert!(
             table.contains(
                 "| test_addr | 2 | 2 | 0 |\n| test_qp | 2 | 0 | 1 |\n| all | 4 | 2 | 1 |"

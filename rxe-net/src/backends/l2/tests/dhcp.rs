@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use smoltcp::wire::{DhcpMessageType, DhcpPacket, DhcpRepr, IpAddress, UdpRepr};
 
-use super::super::discovery::sighting;
+use super::super::discovery::address_info;
 use super::*;
 
 /// Returns the answer of a DHCP server to a frame, if the frame is a request to one.
@@ -87,13 +87,12 @@ fn a_leased_address_that_another_host_has_is_declined() {
     let dir = tempfile::tempdir().unwrap();
     let leased = ip("10.9.0.77");
     let asks = move |client: &mut UnixStream| {
-        let probes =
-            |frame: &[u8]| matches!(sighting(frame), Some(Sighting::Probes(ip, _)) if ip == leased);
+        let probes = |frame: &[u8]| matches!(address_info(frame), Some(AddressInfo::Probes(ip, _)) if ip == leased);
         while !probes(&read_frame(client)) {}
     };
     let server = dhcp_server(&dir, move |mut client| {
         asks(&mut client);
-        write_frame(&mut client, &claim([2, 0, 0, 0, 0, 2], leased));
+        write_frame(&mut client, &announcement([2, 0, 0, 0, 0, 2], leased));
         loop {
             if let Some(declined) = declined(&read_frame(&mut client)) {
                 break declined;

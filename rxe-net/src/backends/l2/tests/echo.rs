@@ -1,17 +1,17 @@
 use smoltcp::wire::{Icmpv6Packet, Icmpv6Repr, Ipv6Packet, Ipv6Repr};
 
-use super::super::discovery::{ethernet, sighting};
+use super::super::discovery::{address_info, ethernet};
 use super::*;
 
 #[test]
 fn a_ping_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let (mut near, mut far) = with_stranger(&dir);
-    write_frame(&mut far, &question([2, 0, 0, 0, 0, 2], ip("10.9.0.2"), ip("10.9.0.1")));
+    write_frame(&mut far, &solicitation([2, 0, 0, 0, 0, 2], ip("10.9.0.2"), ip("10.9.0.1")));
     write_frame(&mut far, &ping());
     near.receive(64, &mut |_| panic!("it is not for the engine")).unwrap();
     let answer = read_frame(&mut far);
-    assert_eq!(sighting(&answer), Some(Sighting::Has(ip("10.9.0.1"), [2, 0, 0, 0, 0, 1])));
+    assert_eq!(address_info(&answer), Some(AddressInfo::Has(ip("10.9.0.1"), [2, 0, 0, 0, 0, 1])));
     let answer = read_frame(&mut far);
     // An ICMP echo reply.
     assert_eq!((answer[23], answer[34], &answer[42..49]), (1, 0, &b"payload"[..]));
@@ -43,13 +43,13 @@ fn a_ping_over_ipv6_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let (mut near, mut far) = with_stranger(&dir);
     let other = [2, 0, 0, 0, 0, 2];
-    write_frame(&mut far, &question(other, ip("fd09::2"), ip("fd09::1")));
+    write_frame(&mut far, &solicitation(other, ip("fd09::2"), ip("fd09::1")));
     write_frame(&mut far, &ping6());
     near.receive(64, &mut |_| panic!("it is not for the engine")).unwrap();
     let answer = loop {
         let frame = read_frame(&mut far);
-        match sighting(&frame) {
-            Some(seen) => assert_eq!(seen, Sighting::Has(ip("fd09::1"), [2, 0, 0, 0, 0, 1])),
+        match address_info(&frame) {
+            Some(info) => assert_eq!(info, AddressInfo::Has(ip("fd09::1"), [2, 0, 0, 0, 0, 1])),
             // A report of its groups to routers.
             None if frame[20] == 0 => {}
             None => break frame,

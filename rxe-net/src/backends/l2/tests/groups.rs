@@ -21,7 +21,7 @@ fn query(group: IpAddr, mac: [u8; 6], within: u8) -> Vec<u8> {
             igmp.fill_checksum();
         }),
         IpAddr::V6(group) => {
-            let mut frame = claim(mac, ip("fe80::2"));
+            let mut frame = announcement(mac, ip("fe80::2"));
             frame[18..22].copy_from_slice(&[0, 32, 0, 1]);
             frame.truncate(54);
             frame.extend([58, 0, 5, 2, 0, 0, 1, 0, 130, 0, 0, 0, 0, within, 0, 0]);

@@ -333,7 +333,7 @@ fn frames_of_other_vlans_are_not_the_link_s() {
         let words = |netdev, mac| parse(&format!("if:{netdev} mac {mac}"));
         let mut near = InterfaceLink::open("near0", &words("near0", NEAR_MAC)).unwrap();
         let mut far = InterfaceLink::open("far0", &words("far0", FAR_MAC)).unwrap();
-        let asked = question([2, 0, 0, 0, 0, 2], ip(OTHER[0]), ip(OWN[0]));
+        let asked = solicitation([2, 0, 0, 0, 0, 2], ip(OTHER[0]), ip(OWN[0]));
         for tag in [Some([0x81, 0, 0, 5]), Some([0x81, 0, 0xe0, 0]), None] {
             let (addresses, rest) = asked.split_at(12);
             let tag = tag.as_ref().map_or(&[][..], |tag| &tag[..]);
@@ -376,7 +376,7 @@ fn bursts_stay_whole_on_the_way_out_and_in() {
         // frame.
         let mut packets = batch(&near, OWN[0], OTHER[0]);
         send_all(&mut near, &mut packets);
-        far.push(&[&claim([2, 0, 0, 0, 0, 2], ip(OTHER[0]))]).unwrap();
+        far.push(&[&announcement([2, 0, 0, 0, 0, 2], ip(OTHER[0]))]).unwrap();
         while near.counters().tx_packets == 0 {
             wait(near.link.shared());
             near.receive(64, &mut |_| {}).unwrap();

@@ -71,7 +71,7 @@ fn what_is_read_by_a_cursor_stays_until_it_is_released() {
     let behind = cursor.place();
     to.release(place).unwrap();
     to.release(behind).unwrap();
-    to.tell().unwrap();
+    to.publish_tail().unwrap();
     assert!(from.push(1, [&[6; 1000], &[]]).unwrap());
 }
 
@@ -130,11 +130,11 @@ fn who_sleeps_is_woken_once() {
     let (mut from, to) = pair();
     from.push(1, [b"a", b""]).unwrap();
     assert!(!from.must_wake());
-    to.sleeps(true);
+    to.set_asleep(true);
     assert!(!to.is_empty() && to.is_asleep());
     assert!(from.must_wake() && !from.must_wake() && !to.is_asleep());
-    to.sleeps(true);
-    to.sleeps(false);
+    to.set_asleep(true);
+    to.set_asleep(false);
     assert!(!from.must_wake());
 }
 
@@ -209,7 +209,7 @@ fn a_ring_that_is_scribbled_on_breaks_and_nothing_else_does() {
                 noticed[1] = true;
                 to.tail = from.head;
             }
-            to.sleeps(true);
+            to.set_asleep(true);
         }
         stop.store(true, Ordering::Relaxed);
     });

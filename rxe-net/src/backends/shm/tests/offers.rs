@@ -18,7 +18,7 @@ fn callers_that_talk_nonsense_do_no_harm() {
         let name = memory("127.0.0.2");
         // A valid offer, except for its version.
         let _other = offer_with(&name, b"rxm\x02", WakeUp::new().unwrap()).unwrap();
-        to.look_around();
+        to.poll_control();
         assert!(to.incoming.is_empty() && to.callers.is_empty());
         let callers: Vec<_> = (0..20).map(|_| UnixSocket::connect(&name).unwrap()).collect();
         for (i, caller) in callers.iter().enumerate() {
@@ -47,7 +47,7 @@ fn offers_of_rings_without_number_are_refused_and_others_use_the_network() {
         let mut offered = Vec::new();
         for _ in 0..MAX_INCOMING + 20 {
             offered.extend(offer());
-            to.look_around();
+            to.poll_control();
         }
         assert_eq!((offered.len(), to.incoming.len()), (MAX_INCOMING, MAX_INCOMING));
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
@@ -55,7 +55,7 @@ fn offers_of_rings_without_number_are_refused_and_others_use_the_network() {
         // The other senders have gone, so after a while there is room for new ones.
         drop(offered);
         for _ in 0..LISTEN_AGAIN_AFTER {
-            to.look_around();
+            to.poll_control();
         }
         assert!(to.incoming.is_empty() && offer().is_ok());
     });
@@ -69,7 +69,7 @@ fn a_device_with_as_many_rings_as_it_takes_sends_through_its_own() {
         let offered: Vec<_> = (0..MAX_INCOMING)
             .map(|_| {
                 let offered = offer_with(&memory("127.0.0.1"), &OFFER, WakeUp::new().unwrap());
-                from.look_around();
+                from.poll_control();
                 offered.unwrap()
             })
             .collect();
@@ -100,7 +100,7 @@ fn who_connects_and_says_nothing_is_not_waited_for_without_end() {
         let mut callers = Vec::new();
         for _ in 0..MAX_CALLERS + 20 {
             callers.push(UnixSocket::connect(&name).unwrap());
-            to.look_around();
+            to.poll_control();
         }
         assert_eq!(to.callers.len(), MAX_CALLERS);
         assert!(callers[0].receive(&mut [0]).unwrap().is_some_and(|l| l.len == 0), "hung up");
@@ -120,7 +120,7 @@ fn who_refuses_a_ring_is_reached_through_the_network() {
         };
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
         refuse(&mut to);
-        from.look_around();
+        from.poll_control();
         // The packets in that ring are lost, and nothing else.
         for _ in 0..3 {
             send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
@@ -140,7 +140,7 @@ fn without_descriptors_for_a_ring_the_network_is_used() {
             let name = memory("127.0.0.2");
             let offered = offer_with(&name, &OFFER, WakeUp::new().unwrap()).unwrap();
             let all = fill_descriptors(left);
-            to.look_around();
+            to.poll_control();
             drop(all);
             assert!(to.incoming.is_empty() && to.listeners.sockets().is_empty());
             assert!(is_gone(&offered.line));

@@ -27,7 +27,7 @@ fn what_a_sender_leaves_behind_ends() {
         let mut record = [0; 128];
         rustix::io::pread(&memory, &mut record, records as u64).unwrap();
         rustix::io::pwrite(&memory, &record, (records + count * record.len()) as u64).unwrap();
-        to.look_around();
+        to.poll_control();
         drop(line);
         let mut taken = 0;
         while !to.incoming.is_empty() {
@@ -62,7 +62,7 @@ fn records_that_lie_about_their_packets_are_refused() {
         ];
         for (tag, bytes) in lies {
             let mut offered = offer();
-            to.look_around();
+            to.poll_control();
             assert_eq!(to.incoming.len(), 1);
             offered.ring.push(tag, [bytes, &[]]).unwrap();
             let mut frames = 0;

@@ -95,10 +95,10 @@ fn a_wake_up_that_others_hold_open_is_watched_no_longer_than_its_ring() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
         let offered = offer();
-        to.look_around();
+        to.poll_control();
         assert_eq!(to.incoming.len(), 1);
         drop(offered.line);
-        to.look_around();
+        to.poll_control();
         assert!(to.incoming.is_empty());
         offered.wake.signal().unwrap();
         assert!(!readable(&to, 0));
@@ -114,7 +114,7 @@ fn a_wake_up_that_could_block_is_refused() {
         let (pipe, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
         for wake in [blocking, pipe] {
             let _offered = offer_with(&name, &OFFER, wake).unwrap();
-            to.look_around();
+            to.poll_control();
             assert!(to.incoming.is_empty() && to.callers.is_empty());
         }
     });
@@ -125,7 +125,7 @@ fn a_wake_up_that_the_other_end_makes_blocking_blocks_nobody() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
         let mut offered = offer();
-        to.look_around();
+        to.poll_control();
         // The flag belongs to the open file description, which both ends share.
         rustix::fs::fcntl_setfl(&offered.wake, rustix::fs::OFlags::empty()).unwrap();
         to.watch(true);
@@ -169,7 +169,7 @@ fn a_skip_alone_is_nothing_to_receive() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
         let mut offered = offer();
-        to.look_around();
+        to.poll_control();
         let net = NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT);
         let header = message::emit(&Frame { segment: 60_000, ..Frame::single(net, &[0]) });
         // Far enough for an empty ring to restart, which a dropped reservation leaves half done.

@@ -94,8 +94,8 @@ fn a_queue_that_other_sockets_have_is_refused() {
     in_bpf_namespace("ip link add near0 type veth peer name far0", || {
         add_addresses("near0", &["10.9.0.1"]);
         let interface = net_device("near0").unwrap().index;
-        let (queue, rx, lots) = (0, 64, vec![64]);
-        let options = Options { interface, queue, rx, lots, copy: Some(true), frags: false };
+        let (queue, rx, tx) = (0, 64, vec![64]);
+        let options = Options { interface, queue, rx, tx, copy: Some(true), frags: false };
         let other = options.open_first(true).unwrap();
         assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::InUse);
         drop(other);

@@ -1,6 +1,8 @@
 //! The results of earlier runs for backends that a run omits, read from the section of the page.
 
-use super::{Asks, Backend, Outcome, Report, Row, SIZES, UC_SIZES, UD_SIZES, faults, size_name};
+use super::{
+    Backend, Outcome, Report, Requester, Row, SIZES, UC_SIZES, UD_SIZES, faults, size_name,
+};
 
 /// Adds the results in the section `old` for backends without cells in the report.
 pub(super) fn complete(report: &mut Report, old: &str) {
@@ -13,7 +15,7 @@ pub(super) fn complete(report: &mut Report, old: &str) {
     // The order in which a run of all backends visits them.
     report.rows.sort_by_key(|row| {
         let backend = Backend::ALL.iter().position(|b| *b == row.backend);
-        (backend, Asks::BOTH.iter().position(|a| *a == row.asks))
+        (backend, Requester::BOTH.iter().position(|a| *a == row.requester))
     });
     for (name, seen) in baselines(old) {
         if !report.baselines.iter().any(|(known, _)| *known == name) {
@@ -31,17 +33,19 @@ fn cells(section: &str) -> Vec<Row> {
         let Some(columns) = columns(line) else { continue };
         match columns[..] {
             ["operation" | "name", ..] => header = columns,
-            [op, asks, backend, ..] if header.first() == Some(&"operation") => {
+            [op, requester, backend, ..] if header.first() == Some(&"operation") => {
                 let marks = header.iter().zip(&columns).skip(3);
                 for (size, mark) in marks {
                     let size = size_of(size).map(|size| format!("{op}/{size}"));
-                    rows.extend(size.and_then(|name| cell(section, backend, asks, &name, mark)));
+                    rows.extend(
+                        size.and_then(|name| cell(section, backend, requester, &name, mark)),
+                    );
                 }
             }
             [name, ..] => {
                 for (column, mark) in header.iter().zip(&columns) {
-                    let Some((asks, backend)) = column.split_once(" asks, ") else { continue };
-                    rows.extend(cell(section, backend, asks, name.trim_matches('`'), mark));
+                    let Some((requester, backend)) = column.split_once(" asks, ") else { continue };
+                    rows.extend(cell(section, backend, requester, name.trim_matches('`'), mark));
                 }
             }
             [] => {}
@@ -73,10 +77,10 @@ fn size_of(name: &str) -> Option<u64> {
 }
 
 /// Returns the cell with this mark. Failed and skipped cells are not kept.
-fn cell(section: &str, backend: &str, asks: &str, name: &str, mark: &str) -> Option<Row> {
+fn cell(section: &str, backend: &str, requester: &str, name: &str, mark: &str) -> Option<Row> {
     let backend = Backend::ALL.into_iter().find(|b| b.name() == backend)?;
-    let asks = Asks::BOTH.into_iter().find(|a| a.name() == asks)?;
-    let id = format!("{}/{}/{name}", backend.name(), asks.name());
+    let requester = Requester::BOTH.into_iter().find(|a| a.name() == requester)?;
+    let id = format!("{}/{}/{name}", backend.name(), requester.name());
     let remark = match mark {
         "ok" => None,
         "ok \\*" => {
@@ -86,7 +90,7 @@ fn cell(section: &str, backend: &str, asks: &str, name: &str, mark: &str) -> Opt
         }
         _ => return None,
     };
-    Some(Row { id, backend, asks, name: name.to_owned(), outcome: Outcome::Good(remark) })
+    Some(Row { id, backend, requester, name: name.to_owned(), outcome: Outcome::Good(remark) })
 }
 
 #[cfg(test)]
@@ -96,24 +100,24 @@ mod tests {
     #[test]
     fn a_section_is_read_as_it_was_written() {
         let mut whole = Report::new("6.1", "package", "6.1.1");
-        let mut add = |backend, asks, name: &str, remark: Option<&str>| {
-            let cell = (backend, asks, name.to_owned());
-            let id = format!("{}/{}/{name}", Backend::name(backend), Asks::name(asks));
+        let mut add = |backend, requester, name: &str, remark: Option<&str>| {
+            let cell = (backend, requester, name.to_owned());
+            let id = format!("{}/{}/{name}", Backend::name(backend), Requester::name(requester));
             let outcome = Outcome::Good(remark.map(str::to_owned));
-            let (backend, asks, name) = cell;
-            whole.rows.push(Row { id, backend, asks, name, outcome });
+            let (backend, requester, name) = cell;
+            whole.rows.push(Row { id, backend, requester, name, outcome });
         };
         for backend in Backend::WITH_KERNEL {
-            for asks in Asks::BOTH {
-                add(backend, asks, "SEND/1048579", None);
-                add(backend, asks, "uc/WRITE/1025", Some("a remark (with brackets)"));
-                add(backend, asks, "ipv6", None);
-                add(backend, asks, "long/SEND", Some("another"));
+            for requester in Requester::BOTH {
+                add(backend, requester, "SEND/1048579", None);
+                add(backend, requester, "uc/WRITE/1025", Some("a remark (with brackets)"));
+                add(backend, requester, "ipv6", None);
+                add(backend, requester, "long/SEND", Some("another"));
             }
-            add(backend, Asks::Kernel, "unaligned/ATOMIC_WRITE", None);
+            add(backend, Requester::Kernel, "unaligned/ATOMIC_WRITE", None);
         }
-        add(Backend::Guest, Asks::Ours, "driver", None);
-        add(Backend::Guest, Asks::Ours, "zerocopy", Some("refused"));
+        add(Backend::Guest, Requester::Ours, "driver", None);
+        add(Backend::Guest, Requester::Ours, "zerocopy", Some("refused"));
         whole.baselines.push(("long/SEND", "requester ERR: #1 REM_OP_ERR".into()));
         whole
             .baselines

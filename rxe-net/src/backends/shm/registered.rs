@@ -11,13 +11,14 @@ use std::os::fd::AsFd;
 use crate::error::NetError;
 use rxe_sys::Epoll;
 
+/// A descriptor that is registered with an epoll descriptor until it is dropped.
 #[derive(Debug)]
-pub(super) struct Watched<T: AsFd> {
+pub(super) struct Registered<T: AsFd> {
     fd: T,
     by: Epoll,
 }
 
-impl<T: AsFd> Watched<T> {
+impl<T: AsFd> Registered<T> {
     /// Adds the descriptor to the epoll descriptor `by` with this data.
     pub(super) fn new(fd: T, by: &Epoll, data: u64) -> Result<Self, NetError> {
         by.add(&fd, data, EventFlags::IN | EventFlags::RDHUP)?;
@@ -25,13 +26,13 @@ impl<T: AsFd> Watched<T> {
     }
 }
 
-impl<T: AsFd> Drop for Watched<T> {
+impl<T: AsFd> Drop for Registered<T> {
     fn drop(&mut self) {
         self.by.delete(&self.fd);
     }
 }
 
-impl<T: AsFd> Deref for Watched<T> {
+impl<T: AsFd> Deref for Registered<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -39,7 +40,7 @@ impl<T: AsFd> Deref for Watched<T> {
     }
 }
 
-impl<T: AsFd> DerefMut for Watched<T> {
+impl<T: AsFd> DerefMut for Registered<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.fd
     }

@@ -40,8 +40,8 @@ pub(super) fn play(world: &mut World<'_>) -> Result<()> {
             address,
             server,
             client: None,
-            said: String::new(),
-            heard: false,
+            output: String::new(),
+            succeeded: false,
             done: false,
         })
     };
@@ -62,9 +62,9 @@ struct Conversation {
     server: Proc,
     client: Option<Child>,
     /// The output of the last client.
-    said: String,
+    output: String,
     /// Whether a client has succeeded.
-    heard: bool,
+    succeeded: bool,
     done: bool,
 }
 
@@ -77,11 +77,11 @@ impl Conversation {
             return Err(self.why("the server has failed"));
         }
         // rping's server ends after its client.
-        self.done = self.heard && server.is_some();
+        self.done = self.succeeded && server.is_some();
         if !self.done && Instant::now() > end {
             return Err(self.why("it has not ended"));
         }
-        if self.heard {
+        if self.succeeded {
             return Ok(());
         }
         let Some(client) = &mut self.client else {
@@ -91,15 +91,15 @@ impl Conversation {
         let Some(status) = client.try_wait().map_err(|e| failed(format!("rping: {e}")))? else {
             return Ok(());
         };
-        self.said = said(self.client.take());
-        self.heard = status.success();
+        self.output = output_of(self.client.take());
+        self.succeeded = status.success();
         // A client that starts before its server listens is refused, and is started again. In all
         // other cases no second client is started: rping's server takes a second request for the
         // end of the first.
         let early = ["REJECTED", "UNREACHABLE", "ADDR_ERROR"]
             .iter()
-            .any(|event| self.said.contains(&format!("RDMA_CM_EVENT_{event}")));
-        if self.heard || early { Ok(()) } else { Err(self.why("the client has failed")) }
+            .any(|event| self.output.contains(&format!("RDMA_CM_EVENT_{event}")));
+        if self.succeeded || early { Ok(()) } else { Err(self.why("the client has failed")) }
     }
 
     fn start(&self, world: &World<'_>) -> Result<Child> {
@@ -115,12 +115,12 @@ impl Conversation {
         if let Some(client) = &mut self.client {
             let _ = client.kill();
         }
-        self.said += &said(self.client.take());
+        self.output += &output_of(self.client.take());
         self.server.kill("KILL");
         let server = self.server.output().map(|out| [out.stdout, out.stderr].concat());
         let server = server.unwrap_or_default();
         let server = String::from_utf8_lossy(&server);
-        let why = format!("{}: {what}; server: {server}; client: {}", self.address, self.said);
+        let why = format!("{}: {what}; server: {server}; client: {}", self.address, self.output);
         failed(why.trim().replace('\n', " | "))
     }
 }
@@ -135,7 +135,7 @@ impl Drop for Conversation {
 }
 
 /// Returns the output of a client that has ended.
-fn said(client: Option<Child>) -> String {
+fn output_of(client: Option<Child>) -> String {
     let out = client.map(Child::wait_with_output).and_then(std::result::Result::ok);
     out.map_or_else(String::new, |out| {
         String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()

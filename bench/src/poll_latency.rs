@@ -12,9 +12,9 @@ use rxe_harness::pages;
 use rxe_harness::vm::{Error, Result};
 
 use super::contender::{is_installed, perftest};
-use super::link::{Link, Part, two_cpus};
-use super::near::Near;
+use super::link::{Link, Process, two_cpus};
 use super::report::Spread;
+use super::shared_cache::SharedCacheGate;
 use super::tests::{Place, Test};
 
 const LOOKS: &str = "tests/c/looks.c";
@@ -63,36 +63,46 @@ struct Row(Case, Vec<std::result::Result<Times, String>>);
 
 /// The results of all cases.
 #[derive(Default)]
-pub(super) struct Looked {
+pub(super) struct PollLatency {
     rows: Vec<Row>,
     rounds: u32,
 }
 
 /// Measures only these cases and prints the table.
 /// With `write`, puts it into docs/en/project/performance.md. Returns whether no run failed.
-pub(super) fn run(rounds: u32, only: Option<&str>, write: bool, near: &Near) -> Result<bool> {
+pub(super) fn run(
+    rounds: u32,
+    only: Option<&str>,
+    write: bool,
+    cache_gate: &SharedCacheGate,
+) -> Result<bool> {
     let root = checkout::root()?;
     let rxe = checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?;
-    let looked = measure(&rxe.display().to_string(), rounds, only, near)?;
-    print!("{looked}");
+    let poll_latency = measure(&rxe.display().to_string(), rounds, only, cache_gate)?;
+    print!("{poll_latency}");
     if write {
-        looked.write()?;
+        poll_latency.write()?;
     }
-    Ok(!looked.has_failures())
+    Ok(!poll_latency.has_failures())
 }
 
 /// Measures the cases whose names contain `only`, if that is given.
 /// Cases whose program is missing are left out.
-pub(super) fn measure(rxe: &str, rounds: u32, only: Option<&str>, near: &Near) -> Result<Looked> {
+pub(super) fn measure(
+    rxe: &str,
+    rounds: u32,
+    only: Option<&str>,
+    cache_gate: &SharedCacheGate,
+) -> Result<PollLatency> {
     let mut cases = all();
     cases.retain(|case| only.is_none_or(|text| case.to_string().contains(text)));
     if cases.is_empty() {
-        return Ok(Looked::default());
+        return Ok(PollLatency::default());
     }
     let left_out = |what: &str, lacks: &str| eprintln!("xtask: {what} left out: {lacks}");
     let Some((one, other)) = two_cpus() else {
         left_out("threads that look are", "this needs two CPUs, and taskset of util-linux");
-        return Ok(Looked::default());
+        return Ok(PollLatency::default());
     };
     if cases.iter().any(|case| case.program == Program::WriteLat) && !is_installed("ib_write_lat") {
         left_out("threads that look of ib_write_lat are", "install perftest");
@@ -115,10 +125,10 @@ pub(super) fn measure(rxe: &str, rounds: u32, only: Option<&str>, near: &Near) -
     for place in [Place::Host, Place::Link] {
         let of_place: Vec<_> = cases.iter().copied().filter(|case| case.place == place).collect();
         if !of_place.is_empty() {
-            rows.extend(setup.rows(&of_place, rounds, near)?);
+            rows.extend(setup.rows(&of_place, rounds, cache_gate)?);
         }
     }
-    Ok(Looked { rows, rounds })
+    Ok(PollLatency { rows, rounds })
 }
 
 fn all() -> Vec<Case> {
@@ -142,7 +152,7 @@ struct Setup<'a> {
 
 impl Setup<'_> {
     /// Runs all rounds of the cases of one place. Every second round is in reverse order.
-    fn rows(&self, cases: &[Case], rounds: u32, near: &Near) -> Result<Vec<Row>> {
+    fn rows(&self, cases: &[Case], rounds: u32, cache_gate: &SharedCacheGate) -> Result<Vec<Row>> {
         let mut rows: Vec<_> = cases.iter().map(|case| Row(*case, Vec::new())).collect();
         let Some(link) = cases.first().map(|case| Link::new(case.test().link_mtu())) else {
             return Ok(rows);
@@ -153,7 +163,7 @@ impl Setup<'_> {
                 eprint!("\r\x1b[K{case}: round {round} of {rounds}");
                 let run = || self.run(&link, *case);
                 // With a single CPU there is no distance to measure.
-                made.push(if case.cpus == 1 { run() } else { near.run(run) });
+                made.push(if case.cpus == 1 { run() } else { cache_gate.run(run) });
             };
             match round % 2 {
                 1 => rows.iter_mut().for_each(&mut turn),
@@ -185,11 +195,11 @@ impl Setup<'_> {
     }
 
     /// Returns the servers and the clients of a case.
-    fn parts(&self, case: Case, meeting: &str, host: &str) -> (Vec<Part>, Vec<Part>) {
+    fn parts(&self, case: Case, meeting: &str, host: &str) -> (Vec<Process>, Vec<Process>) {
         let Self { rxe, looks, .. } = self;
         let one_host = case.place == Place::Host;
         let [of_server, of_client] = self.cpus_of(case);
-        let part = |text: &str, of_client_end: bool, cpus: &str, port| Part {
+        let part = |text: &str, of_client_end: bool, cpus: &str, port| Process {
             program: text.split(' ').map(String::from).collect(),
             at_client: of_client_end && !one_host,
             cpus: cpus.to_owned(),
@@ -286,7 +296,7 @@ impl Row {
     }
 }
 
-impl Looked {
+impl PollLatency {
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -348,7 +358,7 @@ impl Looked {
 }
 
 /// Writes the table and the failures for a terminal.
-impl fmt::Display for Looked {
+impl fmt::Display for PollLatency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return Ok(());
@@ -440,25 +450,25 @@ mod tests {
     fn a_row_has_the_median_of_its_rounds_and_names_what_failed() {
         let times = |factor: f64| Ok([1.0, 12.0, 340.0, 5000.0].map(|time| time * factor));
         let rounds = vec![times(1.0), times(3.0), times(2.0), Err("gone\n".into())];
-        let looked = Looked {
+        let poll_latency = PollLatency {
             rows: vec![Row(CASE, rounds), Row(Case { cpus: 1, ..CASE }, vec![Err("x".into())])],
             rounds: 4,
         };
-        let text = looked.markdown();
+        let text = poll_latency.markdown();
         let cells = "2.00 (1.00 to 3.00) | 24.0 (12.0 to 36.0) | 680 (340 to 1020) | \
                      10000 (5000 to 15000) |\n";
         assert!(text.contains(&format!("| `ib_write_lat` | link | 4 | 2 | {cells}")), "{text}");
         let failed = "| 4 | 1 | failed | failed | failed | failed |\n";
         assert!(text.ends_with(failed), "{text}");
-        assert!(looked.has_failures());
-        let said = looked.to_string();
+        assert!(poll_latency.has_failures());
+        let said = poll_latency.to_string();
         assert!(said.contains("ib_write_lat, link, 2 CPUs failed: gone\n"), "{said}");
-        assert_eq!(looked.json()["cases"][0]["typical"]["median"], 2.0);
-        assert_eq!(looked.json()["cases"][1]["typical"], serde_json::Value::Null);
+        assert_eq!(poll_latency.json()["cases"][0]["typical"]["median"], 2.0);
+        assert_eq!(poll_latency.json()["cases"][1]["typical"], serde_json::Value::Null);
     }
 
     #[test]
     fn nothing_is_printed_of_nothing() {
-        assert_eq!(Looked::default().to_string(), "");
+        assert_eq!(PollLatency::default().to_string(), "");
     }
 }

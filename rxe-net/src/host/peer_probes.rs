@@ -33,14 +33,14 @@ const HEADERS: usize = 12 + 8;
 
 /// The sockets that probes leave from.
 #[derive(Debug)]
-pub struct Questions {
+pub struct PeerProbes {
     port: u16,
     scope: u32,
     /// The sockets, each opened with the first probe from its address.
     sockets: Vec<UdpSocket>,
 }
 
-impl Questions {
+impl PeerProbes {
     /// Creates the probes for the process with this block, on the interface with index `scope`.
     pub(crate) fn new(block: u8, scope: u32) -> Self {
         Self { port: FIRST_PORT + u16::from(block), scope, sockets: Vec::new() }
@@ -48,7 +48,7 @@ impl Questions {
 
     /// Sends a management datagram from queue pair 1 to queue pair 1. Returns `false` if there is
     /// no socket for it: another program has the port, or no descriptor is left.
-    pub fn ask(&mut self, net: &NetHeader, mad: &[u8; mad::LEN]) -> bool {
+    pub fn probe(&mut self, net: &NetHeader, mad: &[u8; mad::LEN]) -> bool {
         let net = NetHeader { src_port: self.port, ..*net };
         let Some(socket) = self.socket(net.src) else { return false };
         let bth = Bth::new(Opcode::UD_SEND_ONLY, Qpn::GSI, Default::default());
@@ -69,7 +69,7 @@ impl Questions {
 
     /// Calls `f` for each report that a peer's host has no receiver. Passes the peer's address and
     /// the management datagram that was sent there.
-    pub fn refusals(&mut self, f: &mut dyn FnMut(IpAddr, &[u8; mad::LEN])) {
+    pub fn unreachable_reports(&mut self, f: &mut dyn FnMut(IpAddr, &[u8; mad::LEN])) {
         let mut buf = [0; 512];
         for socket in &self.sockets {
             for _ in 0..MAX_REPORTS {
@@ -133,11 +133,11 @@ mod tests {
     use super::*;
 
     /// Collects the reports about these probes for up to 20 s.
-    fn refusals(questions: &mut Questions, wanted: usize) -> Vec<(IpAddr, Vec<u8>)> {
+    fn unreachable_reports(peer_probes: &mut PeerProbes, wanted: usize) -> Vec<(IpAddr, Vec<u8>)> {
         let mut all = Vec::new();
         let end = Instant::now() + Duration::from_secs(20);
         while all.len() < wanted && Instant::now() < end {
-            questions.refusals(&mut |to, mad| all.push((to, mad.to_vec())));
+            peer_probes.unreachable_reports(&mut |to, mad| all.push((to, mad.to_vec())));
             std::thread::yield_now();
         }
         all
@@ -150,15 +150,15 @@ mod tests {
         {
             let [own, gone, there]: [IpAddr; 3] = [own, gone, there].map(|ip| ip.parse().unwrap());
             let living = System::bind((there, UDP_PORT)).unwrap();
-            let mut questions = Questions::new(7, 0);
+            let mut peer_probes = PeerProbes::new(7, 0);
             // Sent one after the other, so that a report arrives before the next probe.
             for n in 0..20 {
                 for to in [there, gone] {
                     let net = NetHeader::outgoing(own, to, 0);
-                    assert!(questions.ask(&net, &[n; 256]));
+                    assert!(peer_probes.probe(&net, &[n; 256]));
                 }
             }
-            let refused = refusals(&mut questions, 20);
+            let refused = unreachable_reports(&mut peer_probes, 20);
             let expected = (0..20).map(|n| (gone, vec![n; 256]));
             assert!(refused.into_iter().eq(expected));
             living.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -167,9 +167,9 @@ mod tests {
                 let (len, from) = living.recv_from(&mut buf).unwrap();
                 assert_eq!((len, from.port()), (HEADERS + 256 + 4, FIRST_PORT + 7));
             }
-            assert!(refusals(&mut questions, 0).is_empty());
-            questions.leave(own);
-            assert!(questions.sockets.is_empty());
+            assert!(unreachable_reports(&mut peer_probes, 0).is_empty());
+            peer_probes.leave(own);
+            assert!(peer_probes.sockets.is_empty());
         }
     }
 

@@ -77,14 +77,14 @@ mod tests {
 
     #[test]
     fn it_forgets_and_has_a_bound() {
-        let mut apart = Unsegmented::default();
+        let mut unsegmented = Unsegmented::default();
         let ip = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(n));
         for n in 0..5000 {
-            apart.insert(ip(n));
-            assert!(apart.has(ip(n)) && apart.0.len() <= MAX_DESTINATIONS);
+            unsegmented.insert(ip(n));
+            assert!(unsegmented.has(ip(n)) && unsegmented.0.len() <= MAX_DESTINATIONS);
         }
-        apart.expire();
-        assert!(!apart.has(ip(4999)));
+        unsegmented.expire();
+        assert!(!unsegmented.has(ip(4999)));
     }
 
     #[test]

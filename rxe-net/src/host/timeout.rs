@@ -8,16 +8,16 @@ use crate::host::port_owner::process_is_stopped;
 /// How many times longer a running process may take than a stopped one.
 const RUNNING: u32 = 5;
 /// How often to check whether a process has been stopped meanwhile.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// The time that another process has to answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Timeout {
     stopped: Instant,
     running: Instant,
 }
 
-impl Patience {
+impl Timeout {
     /// Starts the time now. The limit is `stopped` for a process that is stopped or unknown, and
     /// five times as much for a running one.
     pub fn new(stopped: Duration) -> Self {
@@ -32,7 +32,7 @@ impl Patience {
         if now < self.stopped {
             return self.stopped - now;
         }
-        let left = self.running.saturating_duration_since(now).min(LOOK);
+        let left = self.running.saturating_duration_since(now).min(CHECK_EVERY);
         if left.is_zero() || !pid.is_some_and(runs) { Duration::ZERO } else { left }
     }
 }
@@ -55,20 +55,20 @@ mod tests {
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let (pid, of) = (Some(child.id()), Pid::from_child(&child));
         let hour = Duration::from_secs(3600);
-        let patience = Patience::new(hour);
-        assert!(!patience.left(pid).is_zero() && !patience.left(None).is_zero());
+        let timeout = Timeout::new(hour);
+        assert!(!timeout.left(pid).is_zero() && !timeout.left(None).is_zero());
         // The time of a stopped process is over.
         let now = Instant::now();
-        let patience = Patience { stopped: now, running: now + hour };
-        assert_eq!([patience.left(pid), patience.left(None)], [LOOK, Duration::ZERO]);
+        let timeout = Timeout { stopped: now, running: now + hour };
+        assert_eq!([timeout.left(pid), timeout.left(None)], [CHECK_EVERY, Duration::ZERO]);
         kill_process(of, Signal::STOP).unwrap();
         waitpid(Some(of), WaitOptions::UNTRACED).unwrap();
-        assert!(patience.left(pid).is_zero());
+        assert!(timeout.left(pid).is_zero());
         kill_process(of, Signal::CONT).unwrap();
         waitpid(Some(of), WaitOptions::CONTINUED).unwrap();
-        assert_eq!(patience.left(pid), LOOK);
-        let patience = Patience { stopped: now, running: now };
-        assert!(patience.left(pid).is_zero());
+        assert_eq!(timeout.left(pid), CHECK_EVERY);
+        let timeout = Timeout { stopped: now, running: now };
+        assert!(timeout.left(pid).is_zero());
         child.kill().unwrap();
         child.wait().unwrap();
     }

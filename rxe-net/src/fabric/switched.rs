@@ -1,9 +1,9 @@
-//! Hosts at one switch, in virtual time: each has a link with a rate and a delay, and the switch has a
-//! queue for each link, which marks and drops. Between a host and the switch, packets pass a [`Fabric`]
-//! with rules of faults.
+//! Hosts at one switch, in virtual time: each has a link with a rate and a delay, and the switch
+//! has a queue for each link, which marks and drops. Between a host and the switch, packets pass a
+//! [`Fabric`] with rules of faults.
 //!
-//! Invariants: what happens depends on the seed and on the calls alone. No packet arrives before the
-//! delays of both links have passed.
+//! Invariants: what happens depends on the seed and on the calls alone. No packet arrives before
+//! the delays of both links have passed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -35,7 +35,8 @@ pub struct LinkConfig {
     pub queue: EgressQueue,
 }
 
-/// 10 Gbit/s, 1 µs, and a queue of 300 kB that marks between 40 and 160 kB, as in the paper on DCQCN.
+/// 10 Gbit/s, 1 µs, and a queue of 300 kB that marks between 40 and 160 kB, as in the paper on
+/// DCQCN.
 impl Default for LinkConfig {
     fn default() -> Self {
         let marking = Marking { kmin: 40_000, kmax: 160_000, pmax: 200 };
@@ -44,9 +45,9 @@ impl Default for LinkConfig {
     }
 }
 
-/// Packets that a [`Star`] has handled, beside those of its [`Fabric`].
+/// Packets that a [`SwitchedNetwork`] has handled, beside those of its [`Fabric`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StarCounters {
+pub struct SwitchCounters {
     /// What the fabric has counted.
     pub fabric: FabricCounters,
     /// Lost because a queue of the switch was full.
@@ -58,7 +59,7 @@ pub struct StarCounters {
 }
 
 /// Hosts at one switch, in virtual time.
-pub struct Star {
+pub struct SwitchedNetwork {
     fabric: Fabric,
     rng: Rng,
     hosts: Vec<Host>,
@@ -66,7 +67,7 @@ pub struct Star {
     /// When packets arrive at hosts, in this order if at the same time.
     arrivals: BinaryHeap<Reverse<(Time, u64, usize)>>,
     order: u64,
-    counters: StarCounters,
+    counters: SwitchCounters,
     fingerprint: u64,
     capture: Option<PcapWriter<Box<dyn Write + Send>>>,
     capture_error: Option<io::Error>,
@@ -81,7 +82,7 @@ struct Host {
     up: bool,
 }
 
-impl Star {
+impl SwitchedNetwork {
     /// A switch without hosts. All random decisions follow from `seed`.
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
@@ -92,15 +93,15 @@ impl Star {
             by_address: HashMap::new(),
             arrivals: BinaryHeap::new(),
             order: 0,
-            counters: StarCounters::default(),
+            counters: SwitchCounters::default(),
             fingerprint: 0xcbf2_9ce4_8422_2325,
             capture: None,
             capture_error: None,
         }
     }
 
-    /// Connects a host, and returns its number: the first is 0. An address that another host has is this
-    /// one's from now on.
+    /// Connects a host, and returns its number: the first is 0. An address that another host has is
+    /// this one's from now on.
     pub fn attach(&mut self, addresses: &[IpAddr], link: &LinkConfig) -> usize {
         let delay = u64::try_from(link.delay.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
         let number = self.hosts.len();
@@ -133,12 +134,12 @@ impl Star {
     }
 
     /// What has happened so far.
-    pub fn counters(&self) -> StarCounters {
-        StarCounters { fabric: self.fabric.counters(), ..self.counters }
+    pub fn counters(&self) -> SwitchCounters {
+        SwitchCounters { fabric: self.fabric.counters(), ..self.counters }
     }
 
-    /// A number that follows from all packets until now, with their times: two runs with the same one did
-    /// the same.
+    /// A number that follows from all packets until now, with their times: two runs with the same
+    /// one did the same.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -164,8 +165,8 @@ impl Star {
         }
     }
 
-    /// Takes packets of a host from the front of the batch. On [`SendStatus::Blocked`] its link has enough
-    /// for the moment, until [`Star::idle_at`].
+    /// Takes packets of a host from the front of the batch. On [`SendStatus::Blocked`] its link has
+    /// enough for the moment, until [`SwitchedNetwork::idle_at`].
     pub fn send(&mut self, now: Time, from: usize, batch: &mut TxBatch) -> SendStatus {
         let mut sent = 0;
         for frame in batch.frames() {
@@ -195,8 +196,8 @@ impl Star {
         [self.fabric.next_delivery(), arrival].into_iter().flatten().min()
     }
 
-    /// Lets everything happen that happens until `now`, and returns the next host at which a packet has
-    /// arrived since.
+    /// Lets everything happen that happens until `now`, and returns the next host at which a packet
+    /// has arrived since.
     pub fn advance(&mut self, now: Time) -> Option<usize> {
         while let Some(delivery) = self.fabric.pop(now) {
             self.forward(delivery);

@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const TRIES: u32 = 5;
 
 /// Runs measurements while the two CPUs share a cache, and counts the exceptions.
-pub(super) struct Near {
+pub(super) struct SharedCacheGate {
     distance: Box<dyn Fn() -> Option<Duration>>,
     patience: Cell<Duration>,
     runs: Cell<u32>,
@@ -35,7 +35,7 @@ pub(super) struct Near {
     far: Cell<u32>,
 }
 
-impl Near {
+impl SharedCacheGate {
     pub(super) fn new() -> Self {
         let cpus = two_cpus();
         Self::by(Box::new(move || Some(distance(cpus?))), PATIENCE)
@@ -54,7 +54,7 @@ impl Near {
             let before = self.wait();
             let result = measure();
             self.runs.set(self.runs.get() + 1);
-            if before && self.is_near() {
+            if before && self.share_cache() {
                 return result;
             }
             if tries == TRIES || self.patience.get().is_zero() {
@@ -70,7 +70,7 @@ impl Near {
     fn wait(&self) -> bool {
         loop {
             let start = Instant::now();
-            if self.is_near() {
+            if self.share_cache() {
                 return true;
             }
             if self.patience.get().is_zero() {
@@ -81,8 +81,8 @@ impl Near {
         }
     }
 
-    /// Returns whether the CPUs share a cache. A machine without two CPUs counts as near.
-    fn is_near(&self) -> bool {
+    /// Returns whether the CPUs share a cache. On a machine without two CPUs, they do.
+    fn share_cache(&self) -> bool {
         (self.distance)().is_none_or(|distance| distance <= SHARED)
     }
 
@@ -95,8 +95,8 @@ impl Near {
     }
 }
 
-/// Writes the summary as a sentence, or nothing if every run was near.
-impl fmt::Display for Near {
+/// Writes the summary as a sentence, or nothing if the CPUs shared a cache in every run.
+impl fmt::Display for SharedCacheGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (again, runs, far) = (self.again.get(), self.runs.get(), self.far.get());
         if again + far == 0 {
@@ -155,48 +155,48 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
-    /// Creates a `Near` that measures these distances in ns, and then repeats the last.
-    fn near(distances: &'static [u64], patience: Duration) -> Near {
+    /// Creates a `SharedCacheGate` that measures these distances in ns, and then repeats the last.
+    fn cache_gate(distances: &'static [u64], patience: Duration) -> SharedCacheGate {
         let at = Rc::new(Cell::new(0));
         let next = move || {
             let distance = distances[at.get().min(distances.len() - 1)];
             at.set(at.get() + 1);
             Some(Duration::from_nanos(distance))
         };
-        Near::by(Box::new(next), patience)
+        SharedCacheGate::by(Box::new(next), patience)
     }
 
     #[test]
     fn a_run_is_made_again_if_the_cpus_were_far_from_each_other_before_or_after() {
-        let near = near(&[170, 30, 170, 30, 30], PATIENCE);
+        let cache_gate = cache_gate(&[170, 30, 170, 30, 30], PATIENCE);
         let mut runs = 0;
-        near.run(|| runs += 1);
+        cache_gate.run(|| runs += 1);
         assert_eq!(runs, 2);
         let said = " did not share a cache: 1 made again, 0 kept, of 2 in all.";
-        assert!(near.to_string().ends_with(said), "{near}");
+        assert!(cache_gate.to_string().ends_with(said), "{cache_gate}");
     }
 
     #[test]
     fn where_the_cpus_are_always_far_nothing_waits_for_ever() {
-        let near = near(&[170], Duration::from_millis(1));
+        let cache_gate = cache_gate(&[170], Duration::from_millis(1));
         let mut runs = 0;
-        near.run(|| runs += 1);
-        near.run(|| runs += 1);
-        assert_eq!((runs, near.far.get()), (2, 2));
+        cache_gate.run(|| runs += 1);
+        cache_gate.run(|| runs += 1);
+        assert_eq!((runs, cache_gate.far.get()), (2, 2));
     }
 
     #[test]
     fn where_the_cpus_change_all_the_time_the_last_run_counts() {
-        let near = near(&[30, 170, 30, 170, 30, 170, 30, 170, 30, 170], PATIENCE);
+        let cache_gate = cache_gate(&[30, 170, 30, 170, 30, 170, 30, 170, 30, 170], PATIENCE);
         let mut runs = 0;
         assert_eq!(
-            near.run(|| {
+            cache_gate.run(|| {
                 runs += 1;
                 runs
             }),
             TRIES
         );
-        assert_eq!(near.far.get(), 1);
+        assert_eq!(cache_gate.far.get(), 1);
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
         if let Some(cpus) = two_cpus() {
             assert!(distance(cpus) > Duration::ZERO);
         }
-        let alone = Near::by(Box::new(|| None), PATIENCE);
+        let alone = SharedCacheGate::by(Box::new(|| None), PATIENCE);
         assert_eq!(alone.run(|| 3), 3);
         assert_eq!(alone.to_string(), "");
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Returns whether the tests can use files at this path. A shell and the loader (`LD_PRELOAD`) must
 /// accept it unquoted; if root asks, programs of other users must be able to use it.
-pub fn is_fit(path: &Path) -> bool {
+pub fn is_usable(path: &Path) -> bool {
     let open = |dir: &Path| fs::metadata(dir).is_ok_and(|about| about.mode() & 1 != 0);
     let root = rustix::process::geteuid().is_root();
     // A program that asks for its own path gets the path without symbolic links.
@@ -26,9 +26,9 @@ fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.chars().all(plain))
 }
 
-/// Links files of the directory `built` into a [fit](is_fit) directory, and returns that. It is
-/// below `tmp` if that is fit, and otherwise below the directory for temporary files. All tests of
-/// a build share it.
+/// Links files of the directory `built` into a [usable](is_usable) directory, and returns that. It
+/// is below `tmp` if that is usable, and otherwise below the directory for temporary files. All tests
+/// of a build share it.
 ///
 /// Another cargo may rebuild the files at any time. They are then missing for a moment, but the
 /// links are not.
@@ -38,7 +38,7 @@ fn is_plain(path: &Path) -> bool {
 pub fn programs(built: &Path, files: &[&str], tmp: &Path) -> io::Result<PathBuf> {
     const BEGINNING: &str = "rxe-built-";
     const DAY: Duration = Duration::from_secs(24 * 3600);
-    let tmp = if is_fit(tmp) { tmp.to_owned() } else { env::temp_dir() };
+    let tmp = if is_usable(tmp) { tmp.to_owned() } else { env::temp_dir() };
     let mut name = BEGINNING.to_owned();
     for file in files {
         let about = fs::metadata(built.join(file))?;
@@ -127,15 +127,15 @@ mod tests {
         let [good, space, closed] = [("新", 0o755), ("a space", 0o755), ("closed", 0o700)]
             .map(|(name, mode)| dir(top.path().join(name), mode));
         let root = rustix::process::geteuid().is_root();
-        assert!(is_fit(&good) && !is_fit(&space) && is_fit(&closed) != root);
+        assert!(is_usable(&good) && !is_usable(&space) && is_usable(&closed) != root);
         let link = top.path().join("link");
         symlink(&space, &link).unwrap();
-        assert!(!is_fit(&link));
+        assert!(!is_usable(&link));
         for (built, tmp) in [(&good, &good), (&space, &space), (&closed, &closed)] {
             fs::write(built.join("rxe"), "program").unwrap();
             let found = programs(built, &["rxe"], tmp).unwrap();
-            assert!(is_fit(&found.join("rxe")), "{}", found.display());
-            assert_eq!(found.starts_with(tmp), is_fit(tmp), "{}", found.display());
+            assert!(is_usable(&found.join("rxe")), "{}", found.display());
+            assert_eq!(found.starts_with(tmp), is_usable(tmp), "{}", found.display());
             assert_eq!(fs::read(found.join("rxe")).unwrap(), b"program");
             assert_eq!(programs(built, &["rxe"], tmp).unwrap(), found, "it is made once");
             fs::remove_dir_all(found).unwrap();
