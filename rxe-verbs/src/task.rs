@@ -49,12 +49,11 @@ use tokio::runtime::Handle;
 use tokio::select;
 use tokio::sync::Notify;
 
-use crate::channel::CompletionChannel;
 use crate::cm::{CmEvent, EventChannel};
-use crate::cq::CompletionQueue;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::AsyncEvent;
+use crate::objects::{CompletionChannel, CompletionQueue};
 
 /// A completion queue that tasks wait on.
 ///

@@ -407,9 +407,7 @@ mod tests {
 
     use super::*;
     use crate::cm::{CmEventKind, CmId, ConnParam, EventChannel};
-    use crate::cq::CompletionQueue;
-    use crate::pd::ProtectionDomain;
-    use crate::qp::QpBuilder;
+    use crate::objects::{CompletionQueue, ProtectionDomain, QpBuilder};
 
     struct Host {
         ip: IpAddr,

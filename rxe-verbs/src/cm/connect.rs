@@ -17,7 +17,7 @@ use super::id::CmId;
 use super::state::{Stage, State};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::qp::QueuePair;
+use crate::objects::QueuePair;
 
 impl CmId {
     /// Takes requests for its port from now on, with room for `backlog` that are not taken as events

@@ -19,8 +19,8 @@ use super::queue::What;
 use super::state::{ChannelInner, IdInner, Mailbox, Options, Stage, State, Terms};
 use crate::device::Device;
 use crate::error::Result;
-use crate::qp::{QpBuilder, QueuePair};
-use crate::usage::{UseCounts, closed};
+use crate::objects::{QpBuilder, QueuePair};
+use crate::observe::{UseCounts, closed};
 
 /// An identifier: it listens on an address and port, or is one end of a connection or of a datagram
 /// service. When the last handle is dropped, the peer is told that the connection has ended.

@@ -15,8 +15,8 @@ use super::event::{CmEventKind, CmParam};
 use super::ports::Port;
 use super::queue::{self, EventQueue, What};
 use crate::device::{BoundToDevice, Device};
+use crate::objects::QueuePair;
 use crate::os::Environment;
-use crate::qp::QueuePair;
 
 /// Where the events of an identifier go.
 pub(super) type Mailbox = queue::Mailbox<IdInner>;

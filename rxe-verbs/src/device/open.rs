@@ -18,12 +18,12 @@ use super::qpn_allocator::QpnAllocator;
 use super::quota::Quotas;
 use super::reporter::Reporting;
 use super::shards::{ShardSet, Shards};
-use super::{DeviceAttr, DeviceInfo, PortAttr, Resources};
+use super::{DeviceAttr, DeviceInfo, PortAttr};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
 use crate::faults::InjectedFaults;
+use crate::observe::{Resources, UseCounts, closed};
 use crate::progress::Shard;
-use crate::usage::{UseCounts, closed};
 
 /// An open device. Everything else is made from it, and keeps it open.
 #[derive(Clone)]

@@ -25,10 +25,11 @@ use super::reporter::{DeviceReporter, Reporting};
 use super::shards::{MAX_SHARDS, Member, Ports, Shards, Spread};
 use super::tentative::wait_until_usable;
 use super::wire::{Wire, WireOptions};
-use super::{Device, DeviceInfo, Resources, SourcePortPolicy};
+use super::{Device, DeviceInfo, SourcePortPolicy};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer, Observers};
 use crate::faults::{FaultPlan, InjectedFaults, VerbsTally};
+use crate::observe::Resources;
 use crate::os::{Environment, now};
 use crate::progress::{AckPolicy, Core, Monitor, Shard, ShardParts};
 

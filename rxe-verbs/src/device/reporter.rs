@@ -1,5 +1,5 @@
 //! A device's answers to a person: what it has counted, and what objects it has
-//! ([`crate::report`]). They are made on the thread of the device's control socket.
+//! ([`crate::observe`]). They are made on the thread of the device's control socket.
 //!
 //! What is under the shard's lock is copied out in one short look; text is made of it afterwards.
 
@@ -15,12 +15,11 @@ use rxe_net::report::{MAX_REPORT, Question, Reporter};
 use rxe_net::{CaptureStream, PortGroups};
 use rxe_sys::fork_generation;
 
-use super::Resources;
 use super::port_monitor::PortData;
 use super::quota::Quotas;
 use super::shards::Ports;
+use crate::observe::{BUSY, DROPPED, Record, Resources, Subject, TOTAL, records};
 use crate::progress::{CmList, Core, Shard};
-use crate::report::{BUSY, DROPPED, Record, Subject, TOTAL, records};
 
 /// Objects in an answer at most.
 const MAX_OBJECTS: usize = 256;

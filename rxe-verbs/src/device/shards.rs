@@ -10,9 +10,9 @@ use parking_lot::{Mutex, RwLock};
 use rxe_net::{CaptureStream, PortGroups};
 
 use super::attr::comp_vectors;
-use super::captured::Captured;
 use super::qpn_allocator::QpnAllocator;
 use crate::error::Result;
+use crate::observe::Captured;
 use crate::os::Environment;
 use crate::progress::{Alarm, Driver, Monitor, Shard};
 

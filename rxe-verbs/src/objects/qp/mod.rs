@@ -19,15 +19,15 @@ pub use builder::QpBuilder;
 pub use connect::{ConnectOptions, Endpoint};
 pub use request::Request;
 
-use crate::cq::CompletionQueue;
 use crate::device::{Device, GroupPermit, Permit, QpnPermit};
 use crate::error::{Error, Result};
 use crate::faults::RequestFaults;
-use crate::pd::ProtectionDomain;
+use crate::objects::cq::CompletionQueue;
+use crate::objects::pd::ProtectionDomain;
+use crate::objects::srq::SharedReceiveQueue;
+use crate::objects::xrc::XrcDomain;
+use crate::observe::Used;
 use crate::progress::{Answers, Post, Shard};
-use crate::srq::SharedReceiveQueue;
-use crate::usage::Used;
-use crate::xrc::XrcDomain;
 
 /// A queue pair. Any thread may post to it. Dropped, it is destroyed: what is posted and not
 /// complete is forgotten, as verbs have it, and so are its asynchronous events.

@@ -8,8 +8,8 @@ use rxe_sys::EventFd;
 
 use super::{CompletionQueue, CqInner};
 use crate::device::ShardSet;
+use crate::observe::{Counted, UseCounters, Used};
 use crate::progress::{Shard, WakeAll, Waker};
-use crate::usage::{Counted, UseCounters, Used};
 
 /// Told by the engine when an armed queue gets something.
 #[derive(Debug)]

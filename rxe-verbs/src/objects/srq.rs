@@ -6,12 +6,12 @@ use rxe_core::VerbsError;
 use rxe_core::engine::Affiliation;
 use rxe_core::queue::{self, RecvRequest, Sge};
 
-use crate::cq::CompletionQueue;
 use crate::device::{Device, Permit};
 use crate::error::Result;
-use crate::pd::ProtectionDomain;
-use crate::usage::{Counted, Kind, UseCounters, UseCounts, Used, closed};
-use crate::xrc::XrcDomain;
+use crate::objects::cq::CompletionQueue;
+use crate::objects::pd::ProtectionDomain;
+use crate::objects::xrc::XrcDomain;
+use crate::observe::{Counted, Kind, UseCounters, UseCounts, Used, closed};
 
 /// A shared receive queue. Queue pairs made with [`crate::QpBuilder::srq`] take their receives from
 /// it, whichever gets a message first. Any thread may post to it.

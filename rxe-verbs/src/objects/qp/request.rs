@@ -5,8 +5,8 @@ use rxe_core::queue::{Payload, Placement, Remote, SendFlags, SendOp, SendRequest
 use rxe_core::types::{Key, Qkey, Qpn};
 
 use super::{QueuePair, invalid};
-use crate::ah::AddressHandle;
 use crate::error::Result;
+use crate::objects::ah::AddressHandle;
 
 impl QueuePair {
     /// A SEND of these bytes into the next receive of the peer.

@@ -6,8 +6,8 @@ use rxe_core::mem::PdId;
 
 use crate::device::{Device, Permit};
 use crate::error::Result;
+use crate::observe::{Counted, UseCounters, UseCounts, closed};
 use crate::os::Environment;
-use crate::usage::{Counted, UseCounters, UseCounts, closed};
 
 /// A protection domain. Queue pairs reach the memory regions of their own domain, no others.
 #[derive(Clone, Debug)]

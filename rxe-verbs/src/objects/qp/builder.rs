@@ -8,13 +8,13 @@ use rxe_core::qp::{QpCap, QpInit, QpType};
 use rxe_core::types::{Psn, Qkey};
 
 use super::{QueuePair, invalid};
-use crate::cq::CompletionQueue;
 use crate::error::Result;
 use crate::faults::RequestFaults;
-use crate::pd::ProtectionDomain;
-use crate::srq::SharedReceiveQueue;
-use crate::usage::{Counted, Kind};
-use crate::xrc::XrcDomain;
+use crate::objects::cq::CompletionQueue;
+use crate::objects::pd::ProtectionDomain;
+use crate::objects::srq::SharedReceiveQueue;
+use crate::objects::xrc::XrcDomain;
+use crate::observe::{Counted, Kind};
 
 /// What a queue pair will be like; begin with [`ProtectionDomain::qp`].
 #[derive(Clone, Debug)]

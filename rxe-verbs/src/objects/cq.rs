@@ -16,9 +16,9 @@ use self::notify::Notifier;
 use crate::device::{Device, Permit, ShardSet};
 use crate::error::{Error, Result};
 use crate::faults::SlowCq;
+use crate::observe::{Counted, UseCounters, UseCounts, Used, closed};
 use crate::os::now;
 use crate::progress::{Shard, WakeAll, Waker};
-use crate::usage::{Counted, UseCounters, UseCounts, Used, closed};
 
 /// A completion queue.
 ///

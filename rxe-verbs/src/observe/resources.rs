@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rxe_core::queue::{CompletionQueue, SharedReceiveQueue};
 use rxe_sys::fork_generation;
 
-use crate::usage::UseCounters;
+use super::UseCounters;
 
 /// The objects of a device, by number.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { pds: List::new(), cqs: List::new(), srqs: List::new() }
     }
 
@@ -50,13 +50,13 @@ impl Resources {
     }
 
     /// Up to `max` protection domains, and how many objects use each.
-    pub(super) fn pds(&self, max: usize) -> Vec<(u64, u32)> {
+    pub(crate) fn pds(&self, max: usize) -> Vec<(u64, u32)> {
         let all = self.pds.some(max);
         all.into_iter().map(|(number, uses)| (number, users(&uses))).collect()
     }
 
     /// Up to `max` completion queues, and how many objects use each.
-    pub(super) fn cqs(&self, max: usize) -> Vec<(Arc<CompletionQueue>, u32)> {
+    pub(crate) fn cqs(&self, max: usize) -> Vec<(Arc<CompletionQueue>, u32)> {
         let all = self.cqs.some(max);
         let present =
             all.iter().filter_map(|(_, (queue, uses))| Some((queue.upgrade()?, users(uses))));
@@ -64,7 +64,7 @@ impl Resources {
     }
 
     /// Up to `max` shared receive queues.
-    pub(super) fn srqs(&self, max: usize) -> Vec<Arc<SharedReceiveQueue>> {
+    pub(crate) fn srqs(&self, max: usize) -> Vec<Arc<SharedReceiveQueue>> {
         self.srqs.some(max).iter().filter_map(|(_, queue)| queue.upgrade()).collect()
     }
 }

@@ -10,8 +10,8 @@ use rxe_core::wire::grh::{self, Grh};
 
 use crate::device::Permit;
 use crate::error::Result;
-use crate::pd::ProtectionDomain;
-use crate::usage::{Counted, Kind, Used};
+use crate::objects::pd::ProtectionDomain;
+use crate::observe::{Counted, Kind, Used};
 
 /// The way to peers at one address, from one of the own. Datagram queue pairs of the same protection
 /// domain send along it. It may be dropped while requests that use it are under way.

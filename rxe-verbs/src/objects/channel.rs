@@ -7,10 +7,10 @@ use std::time::Duration;
 use rxe_core::types::Time;
 use rxe_sys::EventFd;
 
-use crate::cq::{ChannelEvents, CompletionQueue};
 use crate::device::Device;
 use crate::error::Result;
-use crate::usage::{Counted, Kind, UseCounts, closed};
+use crate::objects::cq::{ChannelEvents, CompletionQueue};
+use crate::observe::{Counted, Kind, UseCounts, closed};
 
 /// Tells a program that sleeps in its own event loop which of its completion queues got something.
 ///

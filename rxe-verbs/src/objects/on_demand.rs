@@ -14,8 +14,8 @@ use rxe_core::mem::{Access, AccessError, Buffer, FaultCause, MemoryFault};
 use rxe_core::queue::Sge;
 
 use crate::error::{Error, Result};
-use crate::mr::MemoryRegion;
-use crate::pd::ProtectionDomain;
+use crate::objects::mr::MemoryRegion;
+use crate::objects::pd::ProtectionDomain;
 
 /// How memory is prefetched. `enum ibv_advise_mr_advice`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

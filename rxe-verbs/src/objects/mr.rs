@@ -15,10 +15,10 @@ use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
 use crate::device::Permit;
-use crate::dm::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::pd::{ProtectionDomain, keys};
-use crate::usage::{Counted, Kind, UseCounts, Used, closed};
+use crate::objects::dm::DeviceMemory;
+use crate::objects::pd::{ProtectionDomain, keys};
+use crate::observe::{Counted, Kind, UseCounts, Used, closed};
 
 /// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more, and
 /// windows that are bound to it open nothing.

@@ -5,18 +5,25 @@
 //! another process, taken apart by [`Record`]: of bounded size, printable, and nothing more is known of it.
 
 mod capture;
+mod captured;
 mod port;
 mod record;
+mod resources;
+mod usage;
 
 use std::time::{Duration, Instant};
 
 use rxe_net::report::{self, NoReport, Question, ReportSocket};
 
 pub use capture::{CapturePiece, DeviceCapture};
+pub(crate) use captured::Captured;
 pub use port::{PORT_COUNTERS, port_counters};
 pub use record::Record;
 pub(crate) use record::records;
+pub(crate) use resources::Resources;
 pub use rxe_net::report::OpenedDevices;
+pub use usage::UseCounts;
+pub(crate) use usage::{Counted, Kind, UseCounters, Used, closed};
 
 /// The kind of record that says that a device was too busy to answer.
 pub(crate) const BUSY: &str = "busy";

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use rxe_core::queue;
 
-use crate::cq::CompletionQueue;
 use crate::device::Device;
 use crate::error::Result;
-use crate::pd::ProtectionDomain;
-use crate::usage::{Counted, UseCounters, UseCounts, closed};
+use crate::objects::cq::CompletionQueue;
+use crate::objects::pd::ProtectionDomain;
+use crate::observe::{Counted, UseCounters, UseCounts, closed};
 
 /// An XRC domain: target queue pairs ([`XrcDomain::qp`]) and the shared receive queues
 /// ([`ProtectionDomain::create_xrc_srq`]) that requests to them name by number. Made by

@@ -9,8 +9,8 @@ use rxe_core::types::Key;
 
 use crate::device::Permit;
 use crate::error::Result;
-use crate::pd::{ProtectionDomain, keys};
-use crate::usage::{Counted, Kind, Used};
+use crate::objects::pd::{ProtectionDomain, keys};
+use crate::observe::{Counted, Kind, Used};
 
 /// A memory window, made by [`ProtectionDomain::create_window`] and bound to part of a region by
 /// [`crate::QueuePair::bind`]. Dropped, it opens nothing any more.

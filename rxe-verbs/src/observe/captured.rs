@@ -9,19 +9,19 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rxe_net::{CaptureStream, LiveCapture};
 
+use super::TAKEN;
 use crate::progress::Shard;
-use crate::report::TAKEN;
 
 /// How long a capture may wait for a shard's lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The live capture of a device's packets, if there is one.
 #[derive(Default)]
-pub(super) struct Captured(Mutex<Option<LiveCapture>>);
+pub(crate) struct Captured(Mutex<Option<LiveCapture>>);
 
 impl Captured {
     /// Starts it, unless there is one. Returns whether it has started.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         mut to: CaptureStream,
         first: &[u8],
@@ -46,7 +46,7 @@ impl Captured {
     }
 
     /// Calls `add`, which adds a shard to the device. Its packets are captured too.
-    pub(super) fn add(&self, shard: &Shard, add: impl FnOnce()) {
+    pub(crate) fn add(&self, shard: &Shard, add: impl FnOnce()) {
         let now = self.0.lock();
         add();
         if let Some(capture) = now.as_ref().filter(|capture| !capture.has_ended()) {
@@ -55,7 +55,7 @@ impl Captured {
     }
 
     /// Ends it, if there is one.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Some(capture) = self.0.lock().take() {
             capture.end();
         }

@@ -8,8 +8,8 @@ use rxe_core::queue::SendOp;
 use rxe_core::types::Key;
 
 use super::{QueuePair, Request};
-use crate::mr::MemoryRegion;
-use crate::mw::MemoryWindow;
+use crate::objects::mr::MemoryRegion;
+use crate::objects::mw::MemoryWindow;
 
 impl QueuePair {
     /// Opens these bytes of the region to peers that name the window, for `access` (REMOTE_ rights,
