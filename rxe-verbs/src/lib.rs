@@ -80,7 +80,6 @@ pub use objects::{
     MemoryRegion, MemoryWindow, Prefetch, ProtectionDomain, QpBuilder, QueuePair, Request,
     Reregistration, SharedReceiveQueue, XrcDomain,
 };
-pub use observe as report;
 pub use observe::UseCounts;
 pub use os::{handle_memory_faults, recover_from_fault};
 pub use progress::{AckPolicy, flush_before_exit};

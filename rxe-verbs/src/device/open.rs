@@ -15,14 +15,12 @@ use rxe_net::{PcapHandle, PortGroups};
 
 use super::port_monitor::{BoundToDevice, PortData};
 use super::qpn_allocator::QpnAllocator;
-use super::quota::Quotas;
-use super::reporter::Reporting;
 use super::shards::{ShardSet, Shards};
 use super::{DeviceAttr, DeviceInfo, PortAttr};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
 use crate::faults::InjectedFaults;
-use crate::observe::{Resources, UseCounts, closed};
+use crate::observe::{Reporting, Resources, UseCounts, closed};
 use crate::progress::Shard;
 
 /// An open device. Everything else is made from it, and keeps it open.
@@ -39,7 +37,6 @@ pub(super) struct DeviceInner {
     /// What changes with the interface.
     pub(super) port: Arc<PortData>,
     pub(super) limits: Limits,
-    pub(super) quotas: Arc<Quotas>,
     pub(super) resources: Arc<Resources>,
     pub(super) memory: Arc<Memory>,
     pub(super) asyncs: Arc<AsyncEvents>,
@@ -298,10 +295,6 @@ impl Device {
 
     pub(crate) fn memory(&self) -> &Memory {
         &self.inner.memory
-    }
-
-    pub(crate) fn quotas(&self) -> &Quotas {
-        &self.inner.quotas
     }
 
     pub(crate) fn resources(&self) -> &Resources {

@@ -29,6 +29,7 @@ use super::shards::{Port, Ports};
 use super::{PortAttr, PortState};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
+use crate::observe::Observed;
 use crate::progress::{Alarm, Monitor, Shard};
 
 /// What changes about a device's port: the interface behind it, and its GID table; and how often it went
@@ -124,17 +125,34 @@ impl PortData {
         of_interface.min(self.opened_mtu)
     }
 
-    /// How often the port went down.
-    pub(super) fn link_downed(&self) -> u64 {
-        self.link_downed.load(Ordering::Relaxed)
-    }
-
     pub(super) fn table(&self) -> Option<GidTable> {
         self.state.read().table.clone()
     }
 
     pub(super) fn gids(&self) -> Arc<[Gid]> {
         Arc::clone(&self.state.read().gids)
+    }
+}
+
+/// The port and the shards of a device, for its reports.
+pub(super) struct ObservedPort {
+    pub(super) ports: Weak<Ports>,
+    pub(super) port: Arc<PortData>,
+}
+
+impl Observed for ObservedPort {
+    fn netdev(&self) -> String {
+        self.port.interface().name
+    }
+
+    fn link_downed(&self) -> u64 {
+        self.port.link_downed.load(Ordering::Relaxed)
+    }
+
+    fn shards(&self) -> Vec<Arc<Shard>> {
+        // The device keeps them while it reports, so none ends on this thread.
+        let ports = self.ports.upgrade().map(|ports| ports.all()).unwrap_or_default();
+        ports.into_iter().map(|port| port.shard).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use rxe_net::{CaptureStream, PortGroups};
+use rxe_net::PortGroups;
 
 use super::attr::comp_vectors;
 use super::qpn_allocator::QpnAllocator;
@@ -263,7 +263,7 @@ impl ShardSet {
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     list: RwLock<Vec<Port>>,
-    captured: Captured,
+    pub(super) captured: Arc<Captured>,
 }
 
 /// A shard, and what it shares with other processes and shards.
@@ -286,21 +286,5 @@ impl Ports {
 
     pub(super) fn len(&self) -> usize {
         self.list.read().len()
-    }
-
-    /// Starts a live capture of the packets of all of them, and of those to come.
-    pub(super) fn capture(
-        &self,
-        to: CaptureStream,
-        first: &[u8],
-        last: fn(u64) -> Vec<u8>,
-    ) -> bool {
-        self.captured
-            .start(to, first, last, || self.all().into_iter().map(|port| port.shard).collect())
-    }
-
-    /// Ends it.
-    pub(super) fn end_capture(&self) {
-        self.captured.end();
     }
 }

@@ -8,10 +8,9 @@ use rxe_core::queue::{self, Completion, Datagram};
 use rxe_core::types::{Gid, Qkey, Qpn};
 use rxe_core::wire::grh::{self, Grh};
 
-use crate::device::Permit;
 use crate::error::Result;
 use crate::objects::pd::ProtectionDomain;
-use crate::observe::{Counted, Kind, Used};
+use crate::observe::{Counted, Kind, Permit, Used};
 
 /// The way to peers at one address, from one of the own. Datagram queue pairs of the same protection
 /// domain send along it. It may be dropped while requests that use it are under way.
@@ -50,7 +49,7 @@ impl ProtectionDomain {
     /// the device allows.
     pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle> {
         self.device().gid(address.sgid_index)?;
-        let permit = Arc::new(self.device().quotas().ahs.take()?);
+        let permit = Arc::new(self.device().resources().ahs.take()?);
         let inner =
             self.device().shard().with(|core| core.engine.create_ah(self.id(), address))??;
         Ok(AddressHandle {

@@ -13,10 +13,10 @@ use rxe_core::types::{Qpn, Time};
 
 pub(crate) use self::notify::ChannelEvents;
 use self::notify::Notifier;
-use crate::device::{Device, Permit, ShardSet};
+use crate::device::{Device, ShardSet};
 use crate::error::{Error, Result};
 use crate::faults::SlowCq;
-use crate::observe::{Counted, UseCounters, UseCounts, Used, closed};
+use crate::observe::{Counted, Permit, UseCounters, UseCounts, Used, closed};
 use crate::os::now;
 use crate::progress::{Shard, WakeAll, Waker};
 
@@ -58,7 +58,7 @@ impl Drop for CqInner {
             return;
         }
         self.device.shards().for_each(|shard| shard.forget(self.queue.id()));
-        self.device.resources().remove_cq(&self.queue);
+        self.device.resources().cq_list.remove(self.queue.id());
         if let Some(channel) = &self.notifier.channel {
             channel.forget_gone();
         }
@@ -85,7 +85,7 @@ impl CompletionQueue {
     ) -> Result<Self> {
         device.shard().check()?;
         check_depth(&device, depth)?;
-        let permit = device.quotas().cqs.take()?;
+        let permit = device.resources().cqs.take()?;
         let slow = device.faults().and_then(|faults| SlowCq::new(&faults.verbs));
         let (slow, wakes) = slow.map(|(slow, wakes)| (Arc::new(slow), wakes)).unzip();
         let inner = Arc::new_cyclic(|owner| {
@@ -111,7 +111,8 @@ impl CompletionQueue {
         }
         let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
         inner.device.shard().enroll(inner.queue.id(), &notifier);
-        inner.device.resources().add_cq(&inner.queue, &inner.uses);
+        let listed = (Arc::downgrade(&inner.queue), Arc::downgrade(&inner.uses));
+        inner.device.resources().cq_list.add(inner.queue.id(), listed);
         Ok(Self { inner })
     }
 

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use rxe_core::VerbsError;
 use rxe_core::mem::{Buffer, WritableSpan};
 
-use crate::device::{Device, Permit};
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::observe::Permit;
 
 /// Memory of a device. It ends with the last of its handles and of the regions made of it.
 #[derive(Clone)]
@@ -45,7 +46,7 @@ impl Device {
             what: "so much device memory (max_dm_size is for all that is allocated)",
         };
         let bytes = u32::try_from(len).map_err(|_| no_memory())?;
-        let permit = self.quotas().dm_bytes.take_many(bytes).map_err(|_| no_memory())?;
+        let permit = self.resources().dm_bytes.take_many(bytes).map_err(|_| no_memory())?;
         let buffer = Buffer::try_zeroed(len).ok_or_else(no_memory)?;
         let inner = DmInner { device: self.clone(), buffer, _permit: permit };
         Ok(DeviceMemory { inner: Arc::new(inner) })

@@ -14,11 +14,10 @@ use rxe_core::mem::{Access, Buffer, RegionChange, Span, WritableSpan};
 use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
-use crate::device::Permit;
 use crate::error::{Error, Result};
 use crate::objects::dm::DeviceMemory;
 use crate::objects::pd::{ProtectionDomain, keys};
-use crate::observe::{Counted, Kind, UseCounts, Used, closed};
+use crate::observe::{Counted, Kind, Permit, UseCounts, Used, closed};
 
 /// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more, and
 /// windows that are bound to it open nothing.
@@ -434,7 +433,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion> {
         self.device().shard().check()?;
         check_access(access)?;
-        let permit = self.device().quotas().mrs.take()?;
+        let permit = self.device().resources().mrs.take()?;
         let memory = self.device().memory();
         let environment = self.device().shard().environment();
         let key = memory

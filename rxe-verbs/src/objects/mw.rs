@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rxe_core::mem::WindowType;
 use rxe_core::types::Key;
 
-use crate::device::Permit;
 use crate::error::Result;
 use crate::objects::pd::{ProtectionDomain, keys};
-use crate::observe::{Counted, Kind, Used};
+use crate::observe::{Counted, Kind, Permit, Used};
 
 /// A memory window, made by [`ProtectionDomain::create_window`] and bound to part of a region by
 /// [`crate::QueuePair::bind`]. Dropped, it opens nothing any more.
@@ -78,7 +77,7 @@ impl ProtectionDomain {
     /// [`QueuePair::bind`]: crate::QueuePair::bind
     pub fn create_window(&self, kind: WindowType) -> Result<MemoryWindow> {
         self.device().shard().check()?;
-        let permit = self.device().quotas().mws.take()?;
+        let permit = self.device().resources().mws.take()?;
         let key = self.device().memory().create_window(
             self.id(),
             kind,

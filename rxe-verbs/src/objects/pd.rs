@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rxe_core::mem::PdId;
 
-use crate::device::{Device, Permit};
+use crate::device::Device;
 use crate::error::Result;
-use crate::observe::{Counted, UseCounters, UseCounts, closed};
+use crate::observe::{Counted, Permit, UseCounters, UseCounts, closed};
 use crate::os::Environment;
 
 /// A protection domain. Queue pairs reach the memory regions of their own domain, no others.
@@ -25,7 +25,7 @@ struct PdInner {
 
 impl Drop for PdInner {
     fn drop(&mut self) {
-        self.device.resources().remove_pd(self.id.0);
+        self.device.resources().pd_list.remove(self.id.0.into());
     }
 }
 
@@ -71,9 +71,9 @@ impl Device {
     /// There are as many as the device allows, or it has failed.
     pub fn create_pd(&self) -> Result<ProtectionDomain> {
         self.shard().check()?;
-        let (device, id, permit) = (self.clone(), Self::next_pd(), self.quotas().pds.take()?);
+        let (device, id, permit) = (self.clone(), Self::next_pd(), self.resources().pds.take()?);
         let uses = Arc::default();
-        self.resources().add_pd(id.0, &uses);
+        self.resources().pd_list.add(id.0.into(), Arc::downgrade(&uses));
         Ok(ProtectionDomain { inner: Arc::new(PdInner { device, id, uses, _permit: permit }) })
     }
 }

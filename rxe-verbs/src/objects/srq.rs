@@ -6,12 +6,12 @@ use rxe_core::VerbsError;
 use rxe_core::engine::Affiliation;
 use rxe_core::queue::{self, RecvRequest, Sge};
 
-use crate::device::{Device, Permit};
+use crate::device::Device;
 use crate::error::Result;
 use crate::objects::cq::CompletionQueue;
 use crate::objects::pd::ProtectionDomain;
 use crate::objects::xrc::XrcDomain;
-use crate::observe::{Counted, Kind, UseCounters, UseCounts, Used, closed};
+use crate::observe::{Counted, Kind, Permit, UseCounters, UseCounts, Used, closed};
 
 /// A shared receive queue. Queue pairs made with [`crate::QpBuilder::srq`] take their receives from
 /// it, whichever gets a message first. Any thread may post to it.
@@ -51,7 +51,7 @@ impl SharedReceiveQueue {
         permit: Permit,
     ) -> Self {
         let uses = UseCounters::default();
-        pd.device().resources().add_srq(&queue);
+        pd.device().resources().srq_list.add(queue.number().into(), Arc::downgrade(&queue));
         Self { inner: Arc::new(SrqInner { queue, pd, target, uses, _permit: permit }) }
     }
 
@@ -171,7 +171,7 @@ impl Drop for SrqInner {
         if !device.shard().is_own() {
             return;
         }
-        device.resources().remove_srq(&self.queue);
+        device.resources().srq_list.remove(self.queue.number().into());
         device.asyncs().forget(Affiliation::Srq(self.queue.number()));
         if let Some(target) = &self.target {
             target.domain.queues().remove(self.queue.number());
@@ -245,7 +245,7 @@ fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<Permit> {
         let (asked, limit) = (max_sge.into(), limit.into());
         return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
     }
-    device.quotas().srqs.take()
+    device.resources().srqs.take()
 }
 
 fn check_wr(device: &Device, max_wr: u32) -> Result<()> {

@@ -35,9 +35,11 @@ impl Captured {
             return false;
         }
         let capture = LiveCapture::new(to, first, last);
-        let attached = shards().iter().all(|shard| shard.attach(capture.tap(), PATIENCE));
-        // Who reads the first message knows that from then on nothing passes unseen.
-        if !attached || capture.start().is_err() {
+        let shards = shards();
+        let attached = shards.iter().all(|shard| shard.attach(capture.tap(), PATIENCE));
+        // The first message tells its reader that from now on the capture misses no packet. A device that
+        // was just closed has no shard.
+        if shards.is_empty() || !attached || capture.start().is_err() {
             capture.end();
             return false;
         }

@@ -1,13 +1,17 @@
-//! What the devices that are open on this host do: their counters and objects, asked of their processes.
-//! This is what `rdma statistic` and `rdma resource` ask a kernel.
+//! What a process tells of its open devices: counters, objects and captured packets. This is what
+//! `rdma statistic` and `rdma resource` ask a kernel.
 //!
-//! [`ask`] asks all processes of this user; those of root ask all users'. What comes back is text of
-//! another process, taken apart by [`Record`]: of bounded size, printable, and nothing more is known of it.
+//! A report is a list of [`Record`]s, which are written and read here and nowhere else. A device of this
+//! process writes them from its counters and its list of objects when somebody asks. [`ask`] asks all
+//! processes of this user; a process of root asks the processes of all users. The text that comes back was
+//! written by another process: it has a bounded size and is printable, and its reader checks the rest.
 
 mod capture;
 mod captured;
 mod port;
+mod quota;
 mod record;
+mod reporter;
 mod resources;
 mod usage;
 
@@ -18,8 +22,10 @@ use rxe_net::report::{self, NoReport, Question, ReportSocket};
 pub use capture::{CapturePiece, DeviceCapture};
 pub(crate) use captured::Captured;
 pub use port::{PORT_COUNTERS, port_counters};
+pub(crate) use quota::{GroupPermit, Permit};
 pub use record::Record;
-pub(crate) use record::records;
+use record::records;
+pub(crate) use reporter::{DeviceReporter, Observed, Reporting};
 pub(crate) use resources::Resources;
 pub use rxe_net::report::OpenedDevices;
 pub use usage::UseCounts;
@@ -110,9 +116,13 @@ pub fn ask(subject: Subject) -> Vec<DeviceReport> {
     ask_at(&ReportSocket::all(), subject, TIMEOUT)
 }
 
-/// Asks the devices that are open in this network namespace.
-pub fn ask_in_this_network(subject: Subject) -> Vec<DeviceReport> {
-    ask_at(&ReportSocket::of_this_network(), subject, TIMEOUT)
+/// Asks all processes that have the device of this name open in this network namespace. Returns their
+/// reports in the order of the processes' numbers.
+pub fn ask_device(name: &str, subject: Subject, timeout: Duration) -> Vec<DeviceReport> {
+    let mut reports = ask_at(&ReportSocket::of_this_network(), subject, timeout);
+    reports.retain(|report| report.device("name") == Some(name));
+    reports.sort_by_key(|report| report.pid);
+    reports
 }
 
 /// Asks these. A list that comes in pieces is asked for as long as all first answers may take, once more.
@@ -170,6 +180,11 @@ impl DeviceReport {
     /// A field of the device: `name`, `netdev`, `backend`.
     pub fn device(&self, key: &str) -> Option<&str> {
         self.records.as_ref().ok()?.first()?.get(key)
+    }
+
+    /// Returns the record of this kind, if there is one.
+    pub fn record(&self, kind: &str) -> Option<&Record> {
+        self.objects().iter().find(|record| record.kind() == kind)
     }
 
     /// What was asked for.

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use rxe_net::report::ReportSocket;
-
-use super::{DeviceReport, Subject, ask_at};
+use super::{DeviceReport, Subject, ask_device};
 
 /// The files of `hw_counters/` and `counters/`. The first are those of kernel rxe, the second those of
 /// InfiniBand's port counters that a RoCE port can have (IBTA 16.1.3.5, 16.1.4); data is counted in words
@@ -36,8 +34,7 @@ pub const PORT_COUNTERS: [(&str, &str); 21] = [
 /// The values of [`PORT_COUNTERS`] for the device of this name: sums over the processes that have it open
 /// in this network, as far as they answer within `timeout`.
 pub fn port_counters(device: &str, timeout: Duration) -> [u64; PORT_COUNTERS.len()] {
-    let mut reports = ask_at(&ReportSocket::of_this_network(), Subject::Counters, timeout);
-    reports.retain(|report| report.device("name") == Some(device));
+    let reports = ask_device(device, Subject::Counters, timeout);
     PORT_COUNTERS.map(|(directory, name)| {
         let values = reports.iter().map(|report| value(report, directory, name));
         values.fold(0, u64::saturating_add)
@@ -45,18 +42,14 @@ pub fn port_counters(device: &str, timeout: Duration) -> [u64; PORT_COUNTERS.len
 }
 
 fn value(report: &DeviceReport, directory: &str, name: &str) -> u64 {
-    let of = |kind: &str, name: &str| {
-        let record = report.objects().iter().find(|record| record.kind() == kind);
-        record.and_then(|record| record.number(name)).unwrap_or(0)
-    };
+    let of = |kind: &str, name: &str| report.record(kind).and_then(|r| r.number(name)).unwrap_or(0);
     match (directory, name) {
         ("counters", "port_xmit_packets") => of("hw_counters", "sent_pkts"),
         ("counters", "port_rcv_packets") => of("hw_counters", "rcvd_pkts"),
         ("counters", "port_xmit_data") => of("counters", "sent_bytes") / 4,
         ("counters", "port_rcv_data") => of("counters", "rcvd_bytes") / 4,
         ("counters", "port_rcv_errors") => {
-            let dropped = report.objects().iter().find(|record| record.kind() == "dropped");
-            let values = dropped.into_iter().flat_map(|record| record.fields());
+            let values = report.record("dropped").into_iter().flat_map(|record| record.fields());
             values.fold(0, |sum, (_, value)| sum.saturating_add(value.parse().unwrap_or(0)))
         }
         ("counters", "port_xmit_discards") => of("hw_counters", "send_err"),

@@ -151,9 +151,9 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["options"],
             &["open", "tentative"],
-            &["reporter", "sysfs"],
+            &["sysfs"],
             &["list", "port_monitor"],
-            &["quota", "shards"],
+            &["shards"],
             &["attr", "identity", "links", "qpn_allocator", "wire"],
             &["endpoints", "odp", "source_port"],
         ],
@@ -161,7 +161,12 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-verbs",
         within: "observe",
-        floors: &[&["capture", "captured", "port"], &["record", "resources"], &["usage"]],
+        floors: &[
+            &["reporter"],
+            &["capture", "captured", "port"],
+            &["record", "resources"],
+            &["quota", "usage"],
+        ],
     },
     Layers {
         name: "rxe-verbs",

@@ -169,7 +169,7 @@ impl QpBuilder {
             xrcd: self.xrc.as_ref().map(|domain| Arc::clone(domain.queues())),
             sq_sig_all: self.sq_sig_all,
         };
-        let quota = device.quotas().qps.take()?;
+        let quota = device.resources().qps.take()?;
         let number = self.choose_shard();
         let shard = Arc::clone(device.shard_at(number));
         let (permit, handle) = loop {

@@ -5,8 +5,8 @@ use rxe_core::qp::{AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{Gid, Qkey};
 
 use super::{QueuePair, invalid};
-use crate::device::GroupPermit;
 use crate::error::{Error, Result};
+use crate::observe::GroupPermit;
 
 impl QueuePair {
     /// The Q_Key that it was made with: what datagrams to it must carry.
@@ -41,7 +41,7 @@ impl QueuePair {
         self.shard().check_own()?;
         let mut groups = self.groups.lock();
         if groups.iter().all(|permit| permit.group() != group) {
-            let permit = self.device().quotas().groups.attach(group)?;
+            let permit = self.device().resources().groups.attach(group)?;
             self.shard().with(|core| core.engine.attach_multicast(self.qpn(), group))??;
             groups.push(permit);
         }

@@ -19,14 +19,14 @@ pub use builder::QpBuilder;
 pub use connect::{ConnectOptions, Endpoint};
 pub use request::Request;
 
-use crate::device::{Device, GroupPermit, Permit, QpnPermit};
+use crate::device::{Device, QpnPermit};
 use crate::error::{Error, Result};
 use crate::faults::RequestFaults;
 use crate::objects::cq::CompletionQueue;
 use crate::objects::pd::ProtectionDomain;
 use crate::objects::srq::SharedReceiveQueue;
 use crate::objects::xrc::XrcDomain;
-use crate::observe::Used;
+use crate::observe::{GroupPermit, Permit, Used};
 use crate::progress::{Answers, Post, Shard};
 
 /// A queue pair. Any thread may post to it. Dropped, it is destroyed: what is posted and not

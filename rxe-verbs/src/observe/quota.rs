@@ -10,39 +10,7 @@ use rxe_core::engine::Limits;
 use rxe_core::types::Gid;
 use rxe_sys::fork_generation;
 
-use super::DeviceAttr;
 use crate::error::Result;
-
-/// The permits of a device, by kind.
-#[derive(Debug)]
-pub(crate) struct Quotas {
-    pub(crate) pds: Quota,
-    pub(crate) cqs: Quota,
-    pub(crate) qps: Quota,
-    pub(crate) mrs: Quota,
-    pub(crate) mws: Quota,
-    pub(crate) srqs: Quota,
-    pub(crate) ahs: Quota,
-    /// Bytes of device memory.
-    pub(crate) dm_bytes: Quota,
-    pub(crate) groups: GroupQuota,
-}
-
-impl Quotas {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        Self {
-            pds: Quota::new("protection domains", limits.max_pd),
-            cqs: Quota::new("completion queues", limits.max_cq),
-            qps: Quota::new("queue pairs", limits.max_qp),
-            mrs: Quota::new("memory regions", limits.max_mr),
-            mws: Quota::new("memory windows", limits.max_mw),
-            srqs: Quota::new("shared receive queues", limits.max_srq),
-            ahs: Quota::new("address handles", limits.max_ah),
-            dm_bytes: Quota::new("bytes of device memory", DeviceAttr::MAX_DM_SIZE),
-            groups: GroupQuota::new(limits),
-        }
-    }
-}
 
 /// The permits of one kind.
 #[derive(Debug)]
@@ -53,7 +21,7 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    fn new(what: &'static str, limit: u32) -> Self {
+    pub(super) fn new(what: &'static str, limit: u32) -> Self {
         Self { what, limit, used: Arc::default() }
     }
 
@@ -107,7 +75,7 @@ pub(crate) struct GroupQuota {
 }
 
 impl GroupQuota {
-    fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
             max_groups: limits.max_mcast_grp,
             max_members: limits.max_mcast_qp_attach,

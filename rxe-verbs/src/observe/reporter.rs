@@ -15,10 +15,7 @@ use rxe_net::report::{MAX_REPORT, Question, Reporter};
 use rxe_net::{CaptureStream, PortGroups};
 use rxe_sys::fork_generation;
 
-use super::port_monitor::PortData;
-use super::quota::Quotas;
-use super::shards::Ports;
-use crate::observe::{BUSY, DROPPED, Record, Resources, Subject, TOTAL, records};
+use super::{BUSY, Captured, DROPPED, Record, Resources, Subject, TOTAL, UseCounters, records};
 use crate::progress::{CmList, Core, Shard};
 
 /// Objects in an answer at most.
@@ -31,41 +28,50 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const PLACE_BITS: u32 = 26;
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
-/// What the answers are made of. Nothing of it keeps the device open.
-pub(super) struct DeviceReporter {
-    pub(super) name: String,
-    pub(super) backend: &'static str,
-    pub(super) ports: Weak<Ports>,
-    pub(super) memory: Arc<Memory>,
-    pub(super) quotas: Arc<Quotas>,
-    pub(super) resources: Arc<Resources>,
-    pub(super) port: Arc<PortData>,
+/// What a report says of a device that is not kept in this room. The value must not keep the device open.
+pub(crate) trait Observed: Send {
+    /// Returns the name of the device's network interface.
+    fn netdev(&self) -> String;
+
+    /// Returns how often the port went down.
+    fn link_downed(&self) -> u64;
+
+    /// Returns all shards; none if the device is closed.
+    fn shards(&self) -> Vec<Arc<Shard>>;
 }
 
-/// A device answers until this is dropped.
-pub(super) struct Reporting {
+/// What the reports of a device are made of. Nothing here keeps the device open.
+pub(crate) struct DeviceReporter {
+    pub(crate) name: String,
+    pub(crate) backend: &'static str,
+    pub(crate) device: Box<dyn Observed>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) resources: Arc<Resources>,
+    pub(crate) captured: Arc<Captured>,
+}
+
+/// A device answers questions until this is dropped.
+pub(crate) struct Reporting {
     groups: Arc<PortGroups>,
-    ports: Weak<Ports>,
-    /// Of the process that it is of.
+    captured: Arc<Captured>,
+    /// The process that owns the device.
     generation: u64,
 }
 
 impl Reporting {
-    pub(super) fn start(groups: Arc<PortGroups>, reporter: DeviceReporter) -> Self {
-        let ports = Weak::clone(&reporter.ports);
+    pub(crate) fn start(groups: Arc<PortGroups>, reporter: DeviceReporter) -> Self {
+        let captured = Arc::clone(&reporter.captured);
         groups.set_reporter(Some(Box::new(reporter)));
-        Self { groups, ports, generation: fork_generation() }
+        Self { groups, captured, generation: fork_generation() }
     }
 }
 
 impl Drop for Reporting {
     fn drop(&mut self) {
-        // In a forked child its lock may be held for ever.
+        // In a forked child its lock may be held forever.
         if self.generation == fork_generation() {
             self.groups.set_reporter(None);
-            if let Some(ports) = self.ports.upgrade() {
-                ports.end_capture();
-            }
+            self.captured.end();
         }
     }
 }
@@ -95,34 +101,24 @@ impl Reporter for DeviceReporter {
 
     fn capture(&self, to: CaptureStream) -> bool {
         let last = |dropped| records(&[Record::new(DROPPED).with("packets", dropped)]);
-        let Some(ports) = self.ports.upgrade() else { return false };
-        ports.capture(to, &records(&[self.device()]), last)
+        self.captured.start(to, &records(&[self.device()]), last, || self.device.shards())
     }
 
     fn end_capture(&self) {
-        if let Some(ports) = self.ports.upgrade() {
-            ports.end_capture();
-        }
+        self.captured.end();
     }
 }
 
 impl DeviceReporter {
     /// Looks at what is under each shard's lock; `None` if one is not free in time.
     fn look<R>(&self, look: impl Fn(&Core) -> R) -> Option<Vec<R>> {
-        self.shards().iter().map(|shard| shard.look(PATIENCE, &look)).collect()
-    }
-
-    /// All that there are. The device keeps them while it reports, so none ends on this thread.
-    fn shards(&self) -> Vec<Arc<Shard>> {
-        let ports = self.ports.upgrade().map(|ports| ports.all()).unwrap_or_default();
-        ports.into_iter().map(|port| port.shard).collect()
+        self.device.shards().iter().map(|shard| shard.look(PATIENCE, &look)).collect()
     }
 
     fn device(&self) -> Record {
-        let interface = self.port.interface();
         Record::new("device")
             .with("name", &self.name)
-            .with("netdev", &interface.name)
+            .with("netdev", self.device.netdev())
             .with("backend", self.backend)
     }
 
@@ -138,7 +134,7 @@ impl DeviceReporter {
         let hw = Record::new("hw_counters")
             .with_all(engine.hw_counters())
             .with("send_err", errors)
-            .with("link_downed", self.port.link_downed());
+            .with("link_downed", self.device.link_downed());
         let dropped = engine.drops().map(|(reason, count)| (reason.name(), count));
         Some(vec![
             hw,
@@ -166,7 +162,7 @@ impl DeviceReporter {
 
     fn summary(&self) -> Option<Vec<Record>> {
         let cm_ids: usize = self.look(|core| core.list_cm(0).total)?.into_iter().sum();
-        let Quotas { pds, cqs, mrs, mws, srqs, ahs, qps, dm_bytes: _, groups: _ } = &*self.quotas;
+        let Resources { pds, cqs, mrs, mws, srqs, ahs, qps, .. } = &*self.resources;
         let record = Record::new("resource")
             .with("pd", pds.used())
             .with("cq", cqs.used())
@@ -181,10 +177,10 @@ impl DeviceReporter {
     }
 
     fn qps(&self, from: u32) -> Option<Vec<Record>> {
-        let shards = self.shards();
+        let shards = self.device.shards();
         let number = (from >> PLACE_BITS) as usize;
         let place = (from & PLACE_MASK) as usize;
-        let total = self.quotas.qps.used();
+        let total = self.resources.qps.used();
         let mut records = Vec::new();
         let mut next = None;
         if let Some(shard) = shards.get(number) {
@@ -202,15 +198,14 @@ impl DeviceReporter {
     }
 
     fn cqs(&self) -> Vec<Record> {
-        let all = self.resources.cqs(MAX_OBJECTS);
-        let records = all.iter().map(|(queue, users)| {
-            let record = Record::new("cq").with("cqn", queue.id()).with("cqe", queue.depth());
-            record
-                .with("users", users)
-                .with("completions", queue.len())
-                .with("overflow", u8::from(queue.is_overflowed()))
+        let all = self.resources.cq_list.some(MAX_OBJECTS).into_iter();
+        let records = all.filter_map(|(number, (queue, uses))| {
+            let queue = queue.upgrade()?;
+            let record = Record::new("cq").with("cqn", number).with("cqe", queue.depth());
+            let record = record.with("users", users(&uses)).with("completions", queue.len());
+            Some(record.with("overflow", u8::from(queue.is_overflowed())))
         });
-        with_total(records, self.quotas.cqs.used())
+        with_total(records, self.resources.cqs.used())
     }
 
     fn mrs(&self) -> Vec<Record> {
@@ -222,12 +217,12 @@ impl DeviceReporter {
                 .with("access", format!("{:#x}", region.access.bits()))
                 .with("windows", region.windows)
         });
-        with_total(records, self.quotas.mrs.used())
+        with_total(records, self.resources.mrs.used())
     }
 
     fn srqs(&self) -> Vec<Record> {
-        let all = self.resources.srqs(MAX_OBJECTS);
-        let records = all.iter().map(|queue| {
+        let all = self.resources.srq_list.some(MAX_OBJECTS).into_iter();
+        let records = all.filter_map(|(_, queue)| queue.upgrade()).map(|queue| {
             Record::new("srq")
                 .with("srqn", queue.number())
                 .with("type", if queue.cq().is_some() { "XRC" } else { "BASIC" })
@@ -236,20 +231,20 @@ impl DeviceReporter {
                 .with("receives", queue.len())
                 .with("limit", queue.limit())
         });
-        with_total(records, self.quotas.srqs.used())
+        with_total(records, self.resources.srqs.used())
     }
 
     fn pds(&self) -> Vec<Record> {
-        let all = self.resources.pds(MAX_OBJECTS);
-        let records = all
-            .iter()
-            .map(|(number, users)| Record::new("pd").with("pdn", number).with("users", users));
-        with_total(records, self.quotas.pds.used())
+        let all = self.resources.pd_list.some(MAX_OBJECTS).into_iter();
+        let records = all.map(|(number, uses)| {
+            Record::new("pd").with("pdn", number).with("users", users(&uses))
+        });
+        with_total(records, self.resources.pds.used())
     }
 
     fn cm_ids(&self) -> Option<Vec<Record>> {
         // The first has the communication manager.
-        let first = self.shards().into_iter().next()?;
+        let first = self.device.shards().into_iter().next()?;
         let CmList { services, connections, total } =
             first.look(PATIENCE, |core| core.list_cm(MAX_OBJECTS / 2))?;
         let listeners = services.iter().map(|service| {
@@ -277,6 +272,11 @@ impl DeviceReporter {
 
 fn with_total(records: impl Iterator<Item = Record>, total: impl Display) -> Vec<Record> {
     records.chain([Record::new(TOTAL).with("objects", total).with("next", 0)]).collect()
+}
+
+/// Returns how many objects these counters count.
+fn users(uses: &Weak<UseCounters>) -> u32 {
+    uses.upgrade().map_or(0, |uses| uses.read().total())
 }
 
 /// As rdma(8) names it.
