@@ -68,7 +68,7 @@ impl Device {
     /// For programs that end without dropping their objects. No events follow. Returns `false` if the
     /// device was busy for longer than `timeout`: a program may end in the middle of a call.
     pub fn disconnect_all(&self, timeout: Duration) -> bool {
-        if !self.shard().is_free_within(timeout) {
+        if self.shard().bare_within(timeout, |_| ()).is_none() {
             return false;
         }
         if self.shard().with(|core| core.has_cm()).unwrap_or(false) {

@@ -157,12 +157,12 @@ impl CompletionQueue {
     /// Turns its shards, one after another, until it has a completion.
     #[inline]
     fn turn(&self) -> Result<()> {
-        self.shard().turn_if_free()?;
+        self.shard().turn_if_free(|_| ())?;
         for other in self.other_shards() {
             if !self.is_empty() {
                 break;
             }
-            other.turn_if_free()?;
+            other.turn_if_free(|_| ())?;
         }
         Ok(())
     }

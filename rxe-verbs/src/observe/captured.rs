@@ -13,7 +13,7 @@ use super::TAKEN;
 use crate::progress::Shard;
 
 /// How long a capture may wait for a shard's lock.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The live capture of a device's packets, if there is one.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Captured {
         }
         let capture = LiveCapture::new(to, first, last);
         let shards = shards();
-        let attached = shards.iter().all(|shard| shard.attach(capture.tap(), PATIENCE));
+        let attached = shards.iter().all(|shard| attach(shard, &capture));
         // The first message tells its reader that from now on the capture misses no packet. A device that
         // was just closed has no shard.
         if shards.is_empty() || !attached || capture.start().is_err() {
@@ -52,7 +52,7 @@ impl Captured {
         let now = self.0.lock();
         add();
         if let Some(capture) = now.as_ref().filter(|capture| !capture.has_ended()) {
-            shard.attach(capture.tap(), PATIENCE);
+            attach(shard, capture);
         }
     }
 
@@ -62,6 +62,11 @@ impl Captured {
             capture.end();
         }
     }
+}
+
+/// From now on, this captures the shard's packets. Returns whether the lock became free in time.
+fn attach(shard: &Shard, capture: &LiveCapture) -> bool {
+    shard.bare_within(LOCK_TIMEOUT, |core| core.set_tap(capture.tap())).is_some()
 }
 
 impl fmt::Debug for Captured {

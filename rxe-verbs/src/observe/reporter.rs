@@ -22,7 +22,7 @@ use crate::progress::{CmList, Core, Shard};
 const MAX_OBJECTS: usize = 256;
 /// How long an answer may wait for the shard's lock. On a busy machine its holder may get no processor for
 /// some tenths of a second.
-const PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A place in the list of queue pairs is the shard's number and, in so many bits, the place there.
 const PLACE_BITS: u32 = 26;
@@ -112,7 +112,11 @@ impl Reporter for DeviceReporter {
 impl DeviceReporter {
     /// Looks at what is under each shard's lock; `None` if one is not free in time.
     fn look<R>(&self, look: impl Fn(&Core) -> R) -> Option<Vec<R>> {
-        self.device.shards().iter().map(|shard| shard.look(PATIENCE, &look)).collect()
+        self.device
+            .shards()
+            .iter()
+            .map(|shard| shard.bare_within(LOCK_TIMEOUT, |core| look(core)))
+            .collect()
     }
 
     fn device(&self) -> Record {
@@ -184,7 +188,8 @@ impl DeviceReporter {
         let mut records = Vec::new();
         let mut next = None;
         if let Some(shard) = shards.get(number) {
-            let page = shard.look(PATIENCE, |core| core.engine.list_qps(place, MAX_OBJECTS))?;
+            let page =
+                shard.bare_within(LOCK_TIMEOUT, |core| core.engine.list_qps(place, MAX_OBJECTS))?;
             records.extend(page.qps.iter().map(qp));
             next = page.next.and_then(|place| u32::try_from(place).ok());
             next = next.filter(|place| *place <= PLACE_MASK);
@@ -246,7 +251,7 @@ impl DeviceReporter {
         // The first has the communication manager.
         let first = self.device.shards().into_iter().next()?;
         let CmList { services, connections, total } =
-            first.look(PATIENCE, |core| core.list_cm(MAX_OBJECTS / 2))?;
+            first.bare_within(LOCK_TIMEOUT, |core| core.list_cm(MAX_OBJECTS / 2))?;
         let listeners = services.iter().map(|service| {
             let record = Record::new("cm_id").with("state", "LISTEN");
             match PortSpace::of_service(*service) {

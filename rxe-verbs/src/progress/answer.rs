@@ -2,6 +2,7 @@
 //! nothing while they wait. [`super::policy::Answers`] says when.
 
 use std::thread;
+use std::time::Duration;
 
 use rxe_core::types::Qpn;
 
@@ -23,13 +24,13 @@ impl Shard {
         let began = self.environment().now();
         let look = |core: &Core| (core.engine.qp_msn(qpn), core.received);
         let seen = self
-            .try_bare(|core| look(core))
-            .or_else(|| answers.turn_wait().and_then(|timeout| self.look(timeout, look)));
+            .bare_within(Duration::ZERO, |core| look(core))
+            .or_else(|| answers.turn_wait().and_then(|t| self.bare_within(t, |core| look(core))));
         let Some((Some(msn), received)) = seen else { return };
         let asked = Asked { msn, received, now: began, single_cpu: self.single_cpu };
         let Some(awaited) = answers.posted(&asked) else { return };
         for polls in 0u32.. {
-            let turned = self.turn_inline(|core| {
+            let turned = self.turn_if_free(|core| {
                 let present = core.engine.qp_msn(qpn)?;
                 let come = messages(msn, present) >= awaited;
                 if come {

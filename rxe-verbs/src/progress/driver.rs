@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use super::Shard;
 use super::policy::AdaptivePolling;
 use super::shard::BUDGET;
-use super::turn::Core;
+use super::turn::{Backlog, Core};
 use super::watch::Woken;
 use crate::error::{Error, Result};
 use crate::os::now;
@@ -136,12 +136,12 @@ pub(super) fn turn(
                 n => packets += n,
             }
             core.transmit()?;
-            if core.unfinished || !core.limit.goes_on(core.environment.now()) {
+            if core.backlog == Backlog::CutShort || !core.limit.goes_on(core.environment.now()) {
                 break;
             }
         }
         core.refuse_mads();
-        let plan = core.watchers.look(core.blocked, core.environment.now());
+        let plan = core.watchers.look(core.backlog == Backlog::Blocked, core.environment.now());
         core.polled = polls(packets, plan.watches());
         shard.apply(core, plan);
         Ok(core.polled)

@@ -513,7 +513,7 @@ impl World {
 
     fn poll(&mut self) {
         let before = self.host.0.lock().messages;
-        self.program(Duration::ZERO, |world| world.shard.turn_if_free().expect("it goes on"));
+        self.program(Duration::ZERO, |world| world.shard.turn_if_free(|_| ()).expect("it goes on"));
         self.polled = true;
         self.began = None;
         while self.cq.poll().is_some() {}

@@ -17,10 +17,13 @@
 //! waiters, then a channel's queue. Nothing is held while sleeping.
 
 mod answer;
+mod at_exit;
+mod doorbells;
 mod driver;
 #[cfg(test)]
 mod invariants;
 mod manager;
+mod owed;
 mod policy;
 mod refuser;
 mod shard;
@@ -28,9 +31,9 @@ mod sleep;
 #[cfg(test)]
 mod testing;
 mod turn;
-mod unsent;
 mod watch;
 
+pub use at_exit::flush_before_exit;
 pub(crate) use driver::{Driver, Monitor};
 pub(crate) use manager::{CmList, ConnectionManager};
 pub use policy::AckPolicy;
@@ -38,5 +41,4 @@ pub(crate) use policy::{Answers, Post, Timers};
 pub(crate) use shard::{Shard, ShardParts, WakeAll};
 pub(crate) use sleep::Waker;
 pub(crate) use turn::Core;
-pub use unsent::flush_before_exit;
 pub(crate) use watch::Alarm;

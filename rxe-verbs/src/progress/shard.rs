@@ -3,21 +3,19 @@
 //!
 //! The ways in:
 //!
-//! | | waits for the lock | receives, runs timers | sends |
-//! | --- | --- | --- | --- |
-//! | [`Shard::with`] | yes | no | yes; one step, if the turn before was cut short |
-//! | [`Shard::with_turn`] | yes | if `f` does | yes |
-//! | [`Shard::turn`] | yes | yes | yes |
-//! | [`Shard::turn_if_free`], [`Shard::turn_inline`] | no | yes | yes; a few acknowledgements may wait |
-//! | [`Shard::posted`] | no | no | yes; small posts may wait |
-//! | [`Shard::answer_doorbells`] | no | no | if a doorbell was rung |
-//! | [`Shard::bare`] | yes | no | no |
-//! | [`Shard::try_bare`] | no | no | no |
-//! | [`Shard::look`], [`Shard::attach`] | for a given time | no | no |
+//! | entry | takes the lock | waits for it | turns the engine | serves others' doorbells |
+//! | --- | --- | --- | --- | --- |
+//! | [`Shard::with`] | yes | yes | sends; one step, if the turn before was cut short | yes |
+//! | [`Shard::turn`], [`Shard::turn_after`] | yes | yes | receives, runs timers, sends | yes |
+//! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; a few acknowledgements may wait | yes |
+//! | [`Shard::posted`] | if it is free | no | sends; small posts may wait | yes, unless its post waits |
+//! | [`Shard::answer_doorbells`] | if a doorbell was rung, and it is free | no | sends | yes |
+//! | [`Shard::bare`] | yes | yes | no | yes |
+//! | [`Shard::bare_within`] | yes | for a given time | no | yes |
 //!
-//! Each ends by answering the doorbells that were rung while the thread had the lock. After a post that
-//! waits they wait too, as long as [`Posts`](super::policy::Posts) says: then the driver turns the
-//! engine. [`Shard::is_free_within`] takes the lock as well, and leaves the doorbells to its caller.
+//! [`Shard::acknowledge`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others' doorbells is to
+//! send what other threads have posted while this thread had the lock. After a post that waits, those wait too,
+//! as long as [`Posts`](super::policy::Posts) says: then the driver turns the engine.
 
 mod locked;
 #[cfg(test)]
@@ -34,13 +32,13 @@ use parking_lot::Mutex;
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::queue::Doorbells;
 use rxe_core::types::Qpn;
-use rxe_net::{Backend, Membership, NetError, Tap};
+use rxe_net::{Backend, Membership, NetError};
 use rxe_sys::fork_generation;
 
 use self::locked::Locked;
+use super::at_exit::UnsentRecord;
 use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};
-use super::turn::Core;
-use super::unsent::{Claim, Unsent};
+use super::turn::{Backlog, Core};
 use super::watch::{Alarm, Watch};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind, Events, Log, Observers};
@@ -68,7 +66,7 @@ pub(crate) struct Shard {
     asyncs: Arc<AsyncEvents>,
     /// A message is acknowledged before the program sees its completion.
     prompt: bool,
-    unsent: Claim,
+    unsent: UnsentRecord,
     /// All threads of this process share a CPU.
     pub(super) single_cpu: bool,
     environment: Environment,
@@ -109,12 +107,11 @@ pub(crate) trait WakeAll: std::fmt::Debug + Send + Sync {
 impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self> {
         let ShardParts { device, engine, backend, events, asyncs, acks, environment } = parts;
-        let unsent = Unsent::claim();
+        let unsent = UnsentRecord::take();
         let watch = Watch::new(&*backend, &environment)?;
         let doorbells = Arc::clone(engine.doorbells());
         let observers = events.observers();
-        let mut core =
-            Core::new(engine, backend, events, acks, unsent.record(), environment.clone());
+        let mut core = Core::new(engine, backend, events, acks, unsent.get(), environment.clone());
         core.set_interest(&watch, Interest::Receive);
         Ok(Self {
             device,
@@ -157,21 +154,16 @@ impl Shard {
     /// # Errors
     /// The device has failed, before or in this.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
-        self.with_turn(|core| {
-            if core.unfinished {
+        let prepare = |core: &mut Core| {
+            if core.backlog == Backlog::CutShort {
                 // The driver goes on with the long transfer; this caller need not.
                 core.limit = TurnLimit::one_step();
             }
-            f(core)
-        })
+        };
+        self.turn_after(prepare, f)
     }
 
-    /// As [`Shard::with`], and the turn is a whole one.
-    pub(super) fn with_turn<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
-        self.turn_after(|_| (), f)
-    }
-
-    /// As [`Shard::with_turn`], but first, before requests leave that wait, does `prepare`.
+    /// Like [`Shard::with`], but the turn is a whole one, and `prepare` runs before requests leave that wait.
     pub(super) fn turn_after<R>(
         &self,
         prepare: impl FnOnce(&mut Core),
@@ -194,31 +186,20 @@ impl Shard {
         // It may have failed while this thread waited for the lock.
         self.check()?;
         prepare(core);
-        if core.waiting || self.unsent.record().has_posts() {
-            // `f` may end the queue pair that they are of.
+        if core.backlog == Backlog::Acks || self.unsent.doorbells.any() {
+            // `f` may end the queue pair that they belong to.
             self.end_turn(core, false)?;
         }
         let result = f(core);
         self.end_turn(core, false).map(|()| result)
     }
 
-    /// Whether its lock becomes free within this time. It does not in a signal handler that interrupts a
-    /// holder of the lock. The caller calls [`Shard::with`] next, which answers doorbells rung meanwhile.
-    pub(crate) fn is_free_within(&self, timeout: Duration) -> bool {
-        self.is_own() && self.core.try_lock_for(timeout).is_some()
-    }
-
-    /// Receives, runs timers and sends, if the lock is free.
+    /// Receives, runs timers and sends, if the lock is free; then calls `look`. Returns `None` if another
+    /// thread has the lock.
     ///
     /// In a ping-pong, acknowledgements wait for what the caller now posts, for the next such turn, or,
     /// if neither comes, for the driver ([`super::policy::Acks`]).
-    pub(crate) fn turn_if_free(&self) -> Result<()> {
-        self.turn_inline(|_| ()).map(drop)
-    }
-
-    /// As [`Shard::turn_if_free`], and does `look` at the end of the turn. `None` if another thread has
-    /// the lock.
-    pub(super) fn turn_inline<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
+    pub(crate) fn turn_if_free<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
         self.check_own()?;
         let Some(mut core) = self.try_lock() else { return Ok(None) };
         if let Err(failed) = self.check() {
@@ -231,7 +212,7 @@ impl Shard {
         let received = core.receive(BUDGET, &self.watch);
         let later = self.acks_wait(&mut core, &received);
         let ended = self.end_turn(&mut core, later);
-        let congested = core.congested;
+        let congested = core.backlog == Backlog::Congested;
         let seen = look(&mut core);
         drop(core);
         self.answer_doorbells();
@@ -251,26 +232,24 @@ impl Shard {
             return false;
         }
         match received {
-            Ok(0) => return core.acks.polled_in_vain() && core.waiting,
+            Ok(0) => core.acks.polled_in_vain() && core.backlog == Backlog::Acks,
             Ok(1..=MAX_WAITING_ACKS) => {
-                let busy = core.waiting || core.blocked || core.congested;
-                let may = !core.local && !busy;
-                return may
+                core.backlog == Backlog::Nothing
+                    && !self.unsent.acks.any_local()
                     && core.engine.can_wait()
                     && core.engine.has_transmit_work()
-                    && core.acks.wait(self.environment.now());
+                    && core.acks.wait(self.environment.now())
             }
-            _ => {}
+            _ => false,
         }
-        false
     }
 
     /// Sends the acknowledgements of polled messages before it returns, if the peer is on this host (which
     /// costs no system call) or the device was opened with [`AckPolicy::Prompt`].
     #[inline]
     pub(crate) fn acknowledge(&self) {
-        let unsent = self.unsent.record();
-        if unsent.has_local_acks() || self.prompt && unsent.has_acks() {
+        let acks = &self.unsent.acks;
+        if acks.any_local() || self.prompt && acks.any() {
             self.send_acks();
         }
     }
@@ -279,7 +258,7 @@ impl Shard {
     fn send_acks(&self) {
         // Another thread is in the middle of a turn, or a turn was cut short.
         for _ in 0..TURNS_FOR_OTHERS {
-            if !self.unsent.record().has_acks() || self.with(|_| ()).is_err() {
+            if !self.unsent.acks.any() || self.with(|_| ()).is_err() {
                 return;
             }
         }
@@ -288,11 +267,12 @@ impl Shard {
     /// Receives about `budget` packets, runs timers and sends, after waiting for the lock. Returns how many
     /// packets came.
     pub(super) fn turn(&self, budget: usize) -> Result<usize> {
-        let result = self.with_turn(|core| {
+        let receive = |core: &mut Core| {
             core.watchers.turned_inline();
             core.receive(budget, &self.watch)
-        })?;
-        self.fail_on(result)
+        };
+        let received = self.turn_after(|_| (), receive)?;
+        self.fail_on(received)
     }
 
     /// Sees to it that everything posted until now is begun: by this thread, or by the one that
@@ -352,7 +332,7 @@ impl Shard {
     #[inline]
     pub(crate) fn posted(&self, post: &Post) -> bool {
         let may_wait = !post.goes_at_once() && !self.environment.is_turn_based();
-        if may_wait && self.unsent.record().join_posts(post.packets) {
+        if may_wait && self.unsent.doorbells.join(post.packets) {
             return false;
         }
         if may_wait
@@ -380,7 +360,7 @@ impl Shard {
     fn end_turn(&self, core: &mut Core, later: bool) -> Result<()> {
         let mut sent = Ok(());
         if later {
-            core.waiting = true;
+            core.backlog = Backlog::Acks;
             core.events.take_all(&mut core.engine);
             core.armed.set_timer(&self.watch, self.environment.now() + TICK);
         } else {
@@ -390,11 +370,11 @@ impl Shard {
             }
             sent = core.transmit();
         }
-        if core.blocked {
+        if core.backlog == Backlog::Blocked {
             core.set_interest(&self.watch, Interest::ReceiveAndSend);
         }
-        if core.unfinished {
-            // The driver goes on at once, if nobody else does.
+        if core.backlog == Backlog::CutShort {
+            // The driver goes on immediately, if nobody else does.
             core.armed.set_timer(&self.watch, self.environment.now());
         } else if let Some(deadline) = core.poll_timeout() {
             core.armed.set_timer(&self.watch, deadline);
@@ -422,29 +402,27 @@ impl Shard {
         })
     }
 
-    /// The lock alone, also after a failure, for what must be put in order nevertheless.
+    /// Takes the lock and calls `f`, also after a failure, for what must be put in order nevertheless.
     pub(super) fn bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         let value = f(&mut self.lock());
         self.answer_doorbells();
         value
     }
 
-    /// As [`Shard::bare`], if nobody else has the lock.
-    pub(super) fn try_bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
-        let value = f(&mut *self.try_lock()?);
-        self.answer_doorbells();
-        Some(value)
-    }
-
-    /// Does `look` with what the lock protects, if that becomes free within `timeout`; `None` also in a
-    /// forked child.
-    pub(crate) fn look<R>(&self, timeout: Duration, look: impl FnOnce(&Core) -> R) -> Option<R> {
+    /// Like [`Shard::bare`], if the lock becomes free within `timeout`. It does not in a signal handler that
+    /// interrupts a holder of the lock. Returns `None` also in a forked child.
+    pub(crate) fn bare_within<R>(
+        &self,
+        timeout: Duration,
+        f: impl FnOnce(&mut Core) -> R,
+    ) -> Option<R> {
         if !self.is_own() {
             return None;
         }
-        let core = Locked::new(self, self.core.try_lock_for(timeout)?);
-        let value = look(&core);
-        drop(core);
+        // Without a timeout, a thread that finds the lock taken must not spin.
+        let core =
+            if timeout.is_zero() { self.core.try_lock() } else { self.core.try_lock_for(timeout) };
+        let value = f(&mut Locked::new(self, core?));
         self.answer_doorbells();
         Some(value)
     }
@@ -455,23 +433,12 @@ impl Shard {
     #[cold]
     pub(crate) fn tell_observers(&self) {
         /// An observer may write to a terminal that is stopped.
-        const PATIENCE: Duration = Duration::from_millis(500);
+        const TIMEOUT: Duration = Duration::from_millis(500);
         if let Some(observers) = &self.observers {
             // The turn in which it failed may not be over yet.
-            self.look(PATIENCE, |_| ());
-            observers.wait(PATIENCE);
+            self.bare_within(TIMEOUT, |_| ());
+            observers.wait(TIMEOUT);
         }
-    }
-
-    /// From now on, this captures its packets. Returns whether the lock became free within `timeout`.
-    pub(crate) fn attach(&self, tap: Tap, timeout: Duration) -> bool {
-        if !self.is_own() {
-            return false;
-        }
-        let Some(core) = self.core.try_lock_for(timeout) else { return false };
-        Locked::new(self, core).set_tap(tap);
-        self.answer_doorbells();
-        true
     }
 
     /// Wakes the driver, which then looks also after the interface.

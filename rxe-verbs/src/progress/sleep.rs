@@ -15,6 +15,7 @@ use rxe_sys::EventFd;
 use super::Shard;
 use super::policy::Interest;
 use super::shard::BUDGET;
+use super::turn::Backlog;
 use crate::error::{Error, Result};
 use crate::os::until;
 
@@ -98,7 +99,7 @@ impl<'s> Waiting<'s> {
     fn lead(&mut self) {
         self.leads = self.shard.bare(|core| {
             let leads = core.watchers.lead();
-            if leads && !core.blocked {
+            if leads && core.backlog != Backlog::Blocked {
                 core.set_interest(&self.shard.watch, Interest::None);
             }
             leads
@@ -109,9 +110,9 @@ impl<'s> Waiting<'s> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.shard.bare(|core| {
-            if let Some(plan) =
-                core.watchers.leave(self.leads, core.blocked, core.environment.now())
-            {
+            let blocked = core.backlog == Backlog::Blocked;
+            let now = core.environment.now();
+            if let Some(plan) = core.watchers.leave(self.leads, blocked, now) {
                 self.shard.apply(core, plan);
             }
         });
