@@ -337,7 +337,7 @@ impl OpenOptions {
         let reporting = groups.clone().map(|groups| Reporting::start(groups, reporter));
         let port_monitor = monitor.map(|monitor| {
             let (port, ports) = (Arc::clone(&port), Arc::clone(&ports));
-            PortMonitor::new(monitor, ports, port, Arc::clone(&asyncs), shard.alarm())
+            PortMonitor::new(monitor, ports, port, Arc::clone(&asyncs), shard.wakeup())
         });
         let port_monitor = port_monitor.map(|monitor| Box::new(monitor) as Box<dyn Monitor>);
         let first = Member::new(shard, groups, port_monitor)?;

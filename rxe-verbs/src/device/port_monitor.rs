@@ -30,7 +30,7 @@ use super::{PortAttr, PortState};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
 use crate::observe::Observed;
-use crate::progress::{Alarm, Monitor, Shard};
+use crate::progress::{Monitor, Shard, Wakeup};
 
 /// What changes about a device's port: the interface behind it, and its GID table; and how often it went
 /// down.
@@ -194,13 +194,13 @@ struct AddressSignals {
     /// It is time to try those again that could not be.
     retry: AtomicBool,
     /// Wakes the driver, which looks at the two.
-    wake: Arc<Alarm>,
+    wake: Arc<Wakeup>,
 }
 
 impl AddressSignals {
     fn notify(&self) {
         self.entered.store(true, Ordering::Release);
-        self.wake.ring();
+        self.wake.wake();
     }
 
     /// Says at this moment that it is time to try again, unless the device is closed before.
@@ -212,7 +212,7 @@ impl AddressSignals {
             let Some(signals) = this.upgrade() else { return };
             if left.is_zero() {
                 signals.retry.store(true, Ordering::Release);
-                return signals.wake.ring();
+                return signals.wake.wake();
             }
             drop(signals);
             thread::sleep(left.min(STEP));
@@ -231,7 +231,7 @@ impl PortMonitor {
         ports: Arc<Ports>,
         port: Arc<PortData>,
         asyncs: Arc<AsyncEvents>,
-        wake: Arc<Alarm>,
+        wake: Arc<Wakeup>,
     ) -> Self {
         let signals = Arc::new(AddressSignals {
             entered: AtomicBool::new(false),

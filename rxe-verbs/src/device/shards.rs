@@ -14,7 +14,7 @@ use super::qpn_allocator::QpnAllocator;
 use crate::error::Result;
 use crate::observe::Captured;
 use crate::os::Environment;
-use crate::progress::{Alarm, Driver, Monitor, Shard};
+use crate::progress::{Driver, Monitor, Shard, Wakeup};
 
 /// The most shards of a device: a bit each in [`ShardSet`].
 pub(super) const MAX_SHARDS: u32 = u32::BITS;
@@ -93,7 +93,7 @@ struct Growth {
     next: usize,
     ports: Arc<Ports>,
     /// Wakes the port monitor.
-    monitor: Arc<Alarm>,
+    monitor: Arc<Wakeup>,
 }
 
 /// Whose queue pairs are all of one shard.
@@ -124,7 +124,7 @@ impl Shards {
         open: Open,
     ) -> Self {
         let (limit, vectors) = (limit as usize, comp_vectors());
-        let monitor = first.shard.alarm();
+        let monitor = first.shard.wakeup();
         let (count, owners, next) = (1, Vec::new(), 0);
         let growth = Growth { open, spread, limit, count, owners, vectors, next, ports, monitor };
         Self { growth: Some(Mutex::new(growth)), ..Self::one(first) }
@@ -181,7 +181,7 @@ impl Shards {
             growth.count += 1;
         }
         // Addresses may have changed while it was opened.
-        growth.monitor.ring();
+        growth.monitor.wake();
         number
     }
 }

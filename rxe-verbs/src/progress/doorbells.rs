@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::policy::Post;
 
 /// Posts of a shard whose doorbells nobody answers yet. While there are some, the driver's timer is set
-/// ([`super::policy::Posts`]).
+/// ([`super::policy::DoorbellBatching`]).
 #[derive(Debug)]
 pub(super) struct PendingDoorbells {
     /// Packets of these posts; 0 if no post waits.

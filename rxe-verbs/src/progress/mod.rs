@@ -16,8 +16,8 @@
 //! Locks, in the order in which they may be taken: the shard's, then a completion queue's list of
 //! waiters, then a channel's queue. Nothing is held while sleeping.
 
-mod answer;
 mod at_exit;
+mod await_reply;
 mod doorbells;
 mod driver;
 #[cfg(test)]
@@ -31,14 +31,14 @@ mod sleep;
 #[cfg(test)]
 mod testing;
 mod turn;
-mod watch;
+mod wakeup;
 
 pub use at_exit::flush_before_exit;
 pub(crate) use driver::{Driver, Monitor};
 pub(crate) use manager::{CmList, ConnectionManager};
 pub use policy::AckPolicy;
-pub(crate) use policy::{Answers, Post, Timers};
+pub(crate) use policy::{Post, ReplyPredictor, Timers};
 pub(crate) use shard::{Shard, ShardParts, WakeAll};
 pub(crate) use sleep::Waker;
 pub(crate) use turn::Core;
-pub(crate) use watch::Alarm;
+pub(crate) use wakeup::Wakeup;

@@ -15,7 +15,7 @@
 //!
 //! [`Shard::acknowledge`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others' doorbells is to
 //! send what other threads have posted while this thread had the lock. After a post that waits, those wait too,
-//! as long as [`Posts`](super::policy::Posts) says: then the driver turns the engine.
+//! as long as [`DoorbellBatching`](super::policy::DoorbellBatching) says: then the driver turns the engine.
 
 mod locked;
 #[cfg(test)]
@@ -39,7 +39,7 @@ use self::locked::Locked;
 use super::at_exit::UnsentRecord;
 use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};
 use super::turn::{Backlog, Core};
-use super::watch::{Alarm, Watch};
+use super::wakeup::{Wakeup, Wakeups};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind, Events, Log, Observers};
 use crate::os::Environment;
@@ -59,7 +59,7 @@ pub(crate) struct Shard {
     device: String,
     core: Mutex<Core>,
     doorbells: Arc<Doorbells>,
-    pub(super) watch: Watch,
+    pub(super) wakeups: Wakeups,
     pub(super) stop: AtomicBool,
     /// A request that must leave at once was left to the thread that had the lock.
     urgent: AtomicBool,
@@ -108,16 +108,16 @@ impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self> {
         let ShardParts { device, engine, backend, events, asyncs, acks, environment } = parts;
         let unsent = UnsentRecord::take();
-        let watch = Watch::new(&*backend, &environment)?;
+        let wakeups = Wakeups::new(&*backend, &environment)?;
         let doorbells = Arc::clone(engine.doorbells());
         let observers = events.observers();
         let mut core = Core::new(engine, backend, events, acks, unsent.get(), environment.clone());
-        core.set_interest(&watch, Interest::Receive);
+        core.set_interest(&wakeups, Interest::Receive);
         Ok(Self {
             device,
             core: Mutex::new(core),
             doorbells,
-            watch,
+            wakeups,
             stop: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
             asyncs,
@@ -208,8 +208,8 @@ impl Shard {
             return Err(failed);
         }
         core.watchers.turned_inline();
-        core.posts.polled();
-        let received = core.receive(BUDGET, &self.watch);
+        core.batching.polled();
+        let received = core.receive(BUDGET, &self.wakeups);
         let later = self.acks_wait(&mut core, &received);
         let ended = self.end_turn(&mut core, later);
         let congested = core.backlog == Backlog::Congested;
@@ -269,7 +269,7 @@ impl Shard {
     pub(super) fn turn(&self, budget: usize) -> Result<usize> {
         let receive = |core: &mut Core| {
             core.watchers.turned_inline();
-            core.receive(budget, &self.watch)
+            core.receive(budget, &self.wakeups)
         };
         let received = self.turn_after(|_| (), receive)?;
         self.fail_on(received)
@@ -310,7 +310,7 @@ impl Shard {
         let mut turns = 0;
         self.doorbells.drain(|| {
             if turns == TURNS_FOR_OTHERS {
-                self.watch.wake();
+                self.wakeups.wake();
                 return false;
             }
             turns += 1;
@@ -327,7 +327,7 @@ impl Shard {
     }
 
     /// A thread has posted, and rung the doorbell. The post leaves at once, or waits for the next one
-    /// ([`super::policy::Posts`]): then it leaves with that, with the next turn of any thread, or with one
+    /// ([`super::policy::DoorbellBatching`]): then it leaves with that, with the next turn of any thread, or with one
     /// of the driver's. Returns whether it leaves at once.
     #[inline]
     pub(crate) fn posted(&self, post: &Post) -> bool {
@@ -339,7 +339,7 @@ impl Shard {
             && let Some(mut core) = self.try_lock()
             && self.failed.get().is_none()
         {
-            if core.posts_wait(post, &self.watch) {
+            if core.posts_wait(post, &self.wakeups) {
                 drop(core);
                 if self.was_urged() {
                     self.answer_doorbells();
@@ -362,7 +362,7 @@ impl Shard {
         if later {
             core.backlog = Backlog::Acks;
             core.events.take_all(&mut core.engine);
-            core.armed.set_timer(&self.watch, self.environment.now() + TICK);
+            core.wakeup_state.set_timer(&self.wakeups, self.environment.now() + TICK);
         } else {
             // Before the doorbells are taken, so that the request that this is of is among them.
             if self.urgent.load(Ordering::Relaxed) {
@@ -371,13 +371,13 @@ impl Shard {
             sent = core.transmit();
         }
         if core.backlog == Backlog::Blocked {
-            core.set_interest(&self.watch, Interest::ReceiveAndSend);
+            core.set_interest(&self.wakeups, Interest::ReceiveAndSend);
         }
         if core.backlog == Backlog::CutShort {
             // The driver goes on immediately, if nobody else does.
-            core.armed.set_timer(&self.watch, self.environment.now());
+            core.wakeup_state.set_timer(&self.wakeups, self.environment.now());
         } else if let Some(deadline) = core.poll_timeout() {
-            core.armed.set_timer(&self.watch, deadline);
+            core.wakeup_state.set_timer(&self.wakeups, deadline);
         }
         sent.or_else(|e| self.failed_by(core, e))
     }
@@ -387,9 +387,9 @@ impl Shard {
         if self.environment.is_turn_based() {
             return;
         }
-        core.set_interest(&self.watch, plan.interest);
+        core.set_interest(&self.wakeups, plan.interest);
         if let Some(tick) = plan.tick {
-            core.armed.set_timer(&self.watch, tick);
+            core.wakeup_state.set_timer(&self.wakeups, tick);
         }
     }
 
@@ -442,13 +442,13 @@ impl Shard {
     }
 
     /// Wakes the driver, which then looks also after the interface.
-    pub(crate) fn alarm(&self) -> Arc<Alarm> {
-        self.watch.alarm()
+    pub(crate) fn wakeup(&self) -> Arc<Wakeup> {
+        self.wakeups.wakeup()
     }
 
     /// Has the driver turn the engine soon. Takes no lock.
     pub(crate) fn wake_driver(&self) {
-        self.watch.wake();
+        self.wakeups.wake();
     }
 
     /// What has been counted, by the engine and by the backend; nothing in a forked child.
@@ -595,7 +595,7 @@ impl Shard {
         for queue in queues {
             queue.wake_all();
         }
-        self.watch.wake();
+        self.wakeups.wake();
     }
 }
 

@@ -39,7 +39,7 @@ impl Shard {
         let mut waiting = Waiting::take(self);
         let mut fds = Vec::with_capacity(8);
         fds.push(PollFd::new(fd, PollFlags::IN));
-        fds.extend(self.watch.sockets().map(|s| PollFd::new(s, PollFlags::IN)));
+        fds.extend(self.wakeups.sockets().map(|s| PollFd::new(s, PollFlags::IN)));
         let mut look = || match done()? {
             None => self.check().map(|()| None),
             found => Ok(found),
@@ -67,7 +67,7 @@ impl Shard {
                 }
             }
             let leads = waiting.leads;
-            self.fail_on(self.watch.ensure().and_then(|()| Ok(fd.ensure()?)))?;
+            self.fail_on(self.wakeups.ensure().and_then(|()| Ok(fd.ensure()?)))?;
             rxe_sys::may_block("waiting for a completion");
             let left = until(deadline);
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
@@ -100,7 +100,7 @@ impl<'s> Waiting<'s> {
         self.leads = self.shard.bare(|core| {
             let leads = core.watchers.lead();
             if leads && core.backlog != Backlog::Blocked {
-                core.set_interest(&self.shard.watch, Interest::None);
+                core.set_interest(&self.shard.wakeups, Interest::None);
             }
             leads
         });

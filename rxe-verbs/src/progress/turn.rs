@@ -12,10 +12,10 @@ use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Sharing, Tap};
 use super::at_exit::Unsent;
 use super::manager::{CmList, ConnectionManager};
 use super::policy::{
-    AckPolicy, Acks, Interest, Post, Posts, TimerGate, Timers, TurnLimit, Watchers,
+    AckPolicy, Acks, DoorbellBatching, Interest, Post, TimerGate, Timers, TurnLimit, Watchers,
 };
 use super::refuser::Refuser;
-use super::watch::{Armed, Watch};
+use super::wakeup::{WakeupState, Wakeups};
 use crate::event::Events;
 use crate::os::Environment;
 
@@ -52,12 +52,12 @@ pub(crate) struct Core {
     pub(super) backlog: Backlog,
     pub(super) events: Events,
     pub(super) watchers: Watchers,
-    pub(super) armed: Armed,
+    pub(super) wakeup_state: WakeupState,
     /// What this turn has used up.
     pub(super) limit: TurnLimit,
     timers: TimerGate,
     pub(super) acks: Acks,
-    pub(super) posts: Posts,
+    pub(super) batching: DoorbellBatching,
     /// What other threads see of what has not left.
     unsent: &'static Unsent,
     /// When the last packets came.
@@ -95,11 +95,11 @@ impl Core {
             backlog: Backlog::Nothing,
             events,
             watchers: Watchers::default(),
-            armed: Armed::default(),
+            wakeup_state: WakeupState::default(),
             limit: TurnLimit::default(),
             timers: TimerGate::default(),
             acks: Acks::new(acks),
-            posts: Posts::default(),
+            batching: DoorbellBatching::default(),
             unsent,
             received: Time::ZERO,
             cm: None,
@@ -124,8 +124,8 @@ impl Core {
     }
 
     /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already.
-    pub(super) fn set_interest(&mut self, watch: &Watch, interest: Interest) {
-        self.armed.set_interest(watch, interest);
+    pub(super) fn set_interest(&mut self, wakeups: &Wakeups, interest: Interest) {
+        self.wakeup_state.set_interest(wakeups, interest);
         let sleeps = interest != Interest::None && !self.polled;
         let watched = sleeps || self.watchers.has_leader();
         if std::mem::replace(&mut self.watched, watched) != watched {
@@ -273,9 +273,9 @@ impl Core {
     }
 
     /// The receiving half of a turn, with about `budget` packets. Returns how many arrived. What
-    /// comes of them is sent by [`Core::transmit`]. Timers that are due run after it, if `watch`
+    /// comes of them is sent by [`Core::transmit`]. Timers that are due run after it, if `wakeups`
     /// shows no more input.
-    pub(super) fn receive(&mut self, budget: usize, watch: &Watch) -> Result<usize, NetError> {
+    pub(super) fn receive(&mut self, budget: usize, wakeups: &Wakeups) -> Result<usize, NetError> {
         let mut time = None;
         let (mut source, mut local) = (None, false);
         if self.tap.as_ref().is_some_and(|tap| tap.has_ended()) {
@@ -297,7 +297,7 @@ impl Core {
             Some(tap) => tap.receive(&mut **backend, budget, &mut sink)?,
         };
         if packets > 0 {
-            self.posts.received();
+            self.batching.received();
         }
         self.received = time.unwrap_or(self.received);
         self.limit.note(time.filter(|_| packets <= FEW));
@@ -306,7 +306,7 @@ impl Core {
             self.timers.none_due();
         } else {
             let time = time.unwrap_or_else(|| self.environment.now());
-            let drained = || packets < budget && !watch.has_input();
+            let drained = || packets < budget && !wakeups.has_input();
             match self.timers.decide(deadline, time, drained) {
                 Timers::None | Timers::Wait => {}
                 due @ (Timers::Run | Timers::ExcuseAndRun) => {
@@ -328,25 +328,25 @@ impl Core {
 
     /// The driver's timer has gone off.
     pub(super) fn timer_gone(&mut self) {
-        if self.armed.timer_gone(self.environment.now()) {
-            self.posts.timed_out();
+        if self.wakeup_state.timer_gone(self.environment.now()) {
+            self.batching.timed_out();
         }
     }
 
     /// Whether a post may wait for the next one. If so the driver wakes in time, and
     /// `PendingDoorbells::join` lets more wait.
-    pub(super) fn posts_wait(&mut self, post: &Post, watch: &Watch) -> bool {
+    pub(super) fn posts_wait(&mut self, post: &Post, wakeups: &Wakeups) -> bool {
         let time = self.environment.now();
         self.limit.note(Some(time));
         if self.unsent.doorbells.any() {
-            self.posts.filled(time);
+            self.batching.filled(time);
             return false;
         }
         let busy = self.backlog != Backlog::Nothing;
-        if !self.posts.posted(&Post { urgent: post.urgent || busy, ..*post }, time) {
+        if !self.batching.posted(&Post { urgent: post.urgent || busy, ..*post }, time) {
             return false;
         }
-        self.armed.set_posts_timer(watch, time, self.posts.max_wait());
+        self.wakeup_state.set_posts_timer(wakeups, time, self.batching.max_wait());
         self.unsent.doorbells.begin(post.packets);
         true
     }
@@ -356,7 +356,7 @@ impl Core {
     pub(super) fn transmit(&mut self) -> Result<(), NetError> {
         let waited = std::mem::take(&mut self.backlog) == Backlog::Acks;
         if self.unsent.doorbells.end() {
-            self.posts.left(self.environment.now());
+            self.batching.left(self.environment.now());
         }
         if let Some(cm) = &mut self.cm {
             let timers = std::mem::take(&mut self.cm_timers);

@@ -172,10 +172,10 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-verbs",
         within: "progress",
         floors: &[
-            &["answer", "driver", "sleep"],
+            &["await_reply", "driver", "sleep"],
             &["shard"],
             &["turn"],
-            &["refuser", "watch"],
+            &["refuser", "wakeup"],
             &["at_exit", "manager"],
             &["doorbells", "owed"],
             &["policy"],

@@ -200,7 +200,7 @@ impl QpBuilder {
             psn,
             qkey,
             faults,
-            answers: Mutex::default(),
+            reply_predictor: Mutex::default(),
             groups: Mutex::default(),
             _quota: quota,
             _permit: permit,

@@ -27,7 +27,7 @@ use crate::objects::pd::ProtectionDomain;
 use crate::objects::srq::SharedReceiveQueue;
 use crate::objects::xrc::XrcDomain;
 use crate::observe::{GroupPermit, Permit, Used};
-use crate::progress::{Answers, Post, Shard};
+use crate::progress::{Post, ReplyPredictor, Shard};
 
 /// A queue pair. Any thread may post to it. Dropped, it is destroyed: what is posted and not
 /// complete is forgotten, as verbs have it, and so are its asynchronous events.
@@ -47,8 +47,8 @@ pub struct QueuePair {
     qkey: Qkey,
     /// Requests that are to fail; rarely any.
     faults: Option<Box<RequestFaults>>,
-    /// What its posts wait for.
-    answers: Mutex<Answers>,
+    /// Which of its posts wait for a reply.
+    reply_predictor: Mutex<ReplyPredictor>,
     /// For the multicast groups that it is attached to.
     groups: Mutex<Vec<GroupPermit>>,
     /// Given back when the number is free again.
@@ -257,17 +257,17 @@ impl QueuePair {
     /// Sees to it that what was just posted leaves, now or soon.
     fn begin(&self, posted: Post) {
         // Where receives are posted, the program learns of messages by their completions.
-        let mut answers = if self.receives_outstanding() == 0 && self.srq.is_none() {
-            self.answers.try_lock()
+        let mut predictor = if self.receives_outstanding() == 0 && self.srq.is_none() {
+            self.reply_predictor.try_lock()
         } else {
             None
         };
-        let urgent = posted.urgent || answers.as_ref().is_some_and(|a| a.is_ping_pong());
+        let urgent = posted.urgent || predictor.as_ref().is_some_and(|a| a.is_ping_pong());
         let post = Post { urgent, ..posted }.on(&self.handle);
         if self.shard().posted(&post)
-            && let Some(answers) = &mut answers
+            && let Some(predictor) = &mut predictor
         {
-            self.shard().await_answer(self.qpn(), answers);
+            self.shard().await_reply(self.qpn(), predictor);
         }
     }
 

@@ -1,5 +1,5 @@
-//! The descriptors that the driver sleeps on: the backend's, a timer, which also wakes it for other
-//! reasons, and the one that tells of changes of the interface.
+//! What wakes the driver: the descriptors that it sleeps on. These are the backend's, a timer, which other
+//! threads also use to wake it, and the one that tells of changes of the interface.
 
 use std::array;
 use std::fmt;
@@ -18,44 +18,44 @@ use super::policy::Interest;
 use crate::error::Result;
 use crate::os::{Environment, Simulation};
 
-/// The descriptors that a driver sleeps on. What changes of it is in [`Armed`].
+/// All that wakes a driver. How it is set at present is in [`WakeupState`].
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct Wakeups {
     /// `None` in a simulation, where no thread sleeps.
     epoll: Option<Epoll>,
-    alarm: Arc<Alarm>,
+    wakeup: Arc<Wakeup>,
     /// The backend's.
     sockets: Vec<SharedFd>,
 }
 
 /// Wakes the driver: at a time, or now.
 #[derive(Debug)]
-pub(crate) struct Alarm {
-    timer: Timer,
+pub(crate) struct Wakeup {
+    timer: WakeupTimer,
     /// It goes off now, whatever time is set meanwhile. Written before the timer is set for that, read
     /// after it was set for another time.
     now: AtomicBool,
 }
 
-/// What an alarm sets.
-enum Timer {
+/// The timer behind a [`Wakeup`].
+enum WakeupTimer {
     Descriptor(TimerFd),
     Simulated(Arc<dyn Simulation>),
 }
 
 /// How the descriptors are set; kept under the shard's lock.
 #[derive(Debug)]
-pub(super) struct Armed {
+pub(super) struct WakeupState {
     interest: Interest,
     /// When the timer goes off; [`Time::MAX`] if it is not set.
     timer: Time,
-    /// The earliest of what [`Armed::set_timer`] was asked for.
+    /// The earliest of what [`WakeupState::set_timer`] was asked for.
     deadline: Time,
     /// When posts that wait leave at the latest, as last asked for.
     posts: Time,
 }
 
-impl Default for Armed {
+impl Default for WakeupState {
     fn default() -> Self {
         let never = Time::MAX;
         Self { interest: Interest::None, timer: never, deadline: never, posts: never }
@@ -63,34 +63,34 @@ impl Default for Armed {
 }
 
 const SOCKET: u64 = 0;
-const ALARM: u64 = 1;
+const TIMER: u64 = 1;
 const INTERFACE: u64 = 2;
 
-/// What ended a sleep, beside packets.
+/// What ended a sleep, except packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Woken {
-    /// The timer has gone off: [`Armed::timer_gone`] must be told.
+pub(super) struct WokenBy {
+    /// The timer has gone off: [`WakeupState::timer_gone`] must be told.
     pub(super) timer: bool,
     /// The interface may have changed, or a thread that looks after it has woken the driver.
     pub(super) interface: bool,
 }
 
-impl Watch {
+impl Wakeups {
     pub(super) fn new(backend: &dyn Backend, environment: &Environment) -> Result<Self> {
         if let Environment::Simulated(host) = environment {
-            let alarm = Alarm::new(Timer::Simulated(Arc::clone(host)));
-            return Ok(Self { epoll: None, alarm: Arc::new(alarm), sockets: Vec::new() });
+            let wakeup = Wakeup::new(WakeupTimer::Simulated(Arc::clone(host)));
+            return Ok(Self { epoll: None, wakeup: Arc::new(wakeup), sockets: Vec::new() });
         }
         let mut sockets = Vec::new();
         backend.for_each_fd(&mut |fd| sockets.push(fd.clone()));
         let epoll = Epoll::new()?;
         let timer = TimerFd::new()?;
-        epoll.add(&timer, ALARM, EventFlags::IN)?;
+        epoll.add(&timer, TIMER, EventFlags::IN)?;
         for socket in &sockets {
             epoll.add(socket, SOCKET, EventFlags::empty())?;
         }
-        let alarm = Alarm::new(Timer::Descriptor(timer));
-        Ok(Self { epoll: Some(epoll), alarm: Arc::new(alarm), sockets })
+        let wakeup = Wakeup::new(WakeupTimer::Descriptor(timer));
+        Ok(Self { epoll: Some(epoll), wakeup: Arc::new(wakeup), sockets })
     }
 
     /// Also sleeps on this descriptor, which tells of changes of the interface.
@@ -102,22 +102,22 @@ impl Watch {
     }
 
     /// Sleeps, for [`Epoll::LONGEST_SLEEP`] at most. Not for a simulation.
-    pub(super) fn sleep(&self) -> Result<Woken> {
-        let Some(epoll) = &self.epoll else { return Ok(Woken::default()) };
+    pub(super) fn sleep(&self) -> Result<WokenBy> {
+        let Some(epoll) = &self.epoll else { return Ok(WokenBy::default()) };
         let mut events = [Epoll::NO_EVENT; 8];
         let count = epoll.wait(&mut events, Some(&Epoll::LONGEST_SLEEP))?;
         let events = &events[..count];
         let has = |what| events.iter().any(|e| { e.data }.u64() == what);
-        let timer = has(ALARM);
-        let woken = timer && self.alarm.clear();
-        Ok(Woken { timer, interface: has(INTERFACE) || woken })
+        let timer = has(TIMER);
+        let woken = timer && self.wakeup.clear();
+        Ok(WokenBy { timer, interface: has(INTERFACE) || woken })
     }
 
-    /// Whether [`Watch::wake`] reaches who sleeps: the program may have closed the descriptors.
+    /// Whether [`Wakeups::wake`] reaches who sleeps: the program may have closed the descriptors.
     pub(super) fn can_wake(&self) -> bool {
-        match &self.alarm.timer {
-            Timer::Descriptor(timer) => timer.is_intact(),
-            Timer::Simulated(_) => true,
+        match &self.wakeup.timer {
+            WakeupTimer::Descriptor(timer) => timer.is_intact(),
+            WakeupTimer::Simulated(_) => true,
         }
     }
 
@@ -140,28 +140,28 @@ impl Watch {
     }
 
     /// For whoever wakes the driver later.
-    pub(super) fn alarm(&self) -> Arc<Alarm> {
-        Arc::clone(&self.alarm)
+    pub(super) fn wakeup(&self) -> Arc<Wakeup> {
+        Arc::clone(&self.wakeup)
     }
 
     /// Ends a sleep.
     pub(super) fn wake(&self) {
-        self.alarm.ring();
+        self.wakeup.wake();
     }
 }
 
-impl Alarm {
-    fn new(timer: Timer) -> Self {
+impl Wakeup {
+    fn new(timer: WakeupTimer) -> Self {
         Self { timer, now: AtomicBool::new(false) }
     }
 
-    /// Goes off now.
-    pub(crate) fn ring(&self) {
+    /// Wakes the driver now.
+    pub(crate) fn wake(&self) {
         self.now.store(true, Ordering::SeqCst);
         self.timer.set_at_once();
     }
 
-    /// Goes off at this time, if it does not go off now.
+    /// Wakes the driver at this time, if not now.
     fn set(&self, at: Time) {
         self.timer.set(at);
         if self.now.load(Ordering::SeqCst) {
@@ -171,14 +171,14 @@ impl Alarm {
 
     /// It has gone off. Whether that was for another reason than the time.
     fn clear(&self) -> bool {
-        if let Timer::Descriptor(timer) = &self.timer {
+        if let WakeupTimer::Descriptor(timer) = &self.timer {
             timer.clear();
         }
         self.now.swap(false, Ordering::SeqCst)
     }
 }
 
-impl Timer {
+impl WakeupTimer {
     fn set(&self, at: Time) {
         match self {
             Self::Descriptor(timer) => timer.set(Duration::from_nanos(at.as_nanos())),
@@ -194,16 +194,16 @@ impl Timer {
     }
 }
 
-impl fmt::Debug for Timer {
+impl fmt::Debug for WakeupTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Timer")
+        f.write_str("WakeupTimer")
     }
 }
 
-impl Armed {
+impl WakeupState {
     /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already. To be
     /// called by `Core::set_interest` alone.
-    pub(super) fn set_interest(&mut self, watch: &Watch, interest: Interest) {
+    pub(super) fn set_interest(&mut self, wakeups: &Wakeups, interest: Interest) {
         if std::mem::replace(&mut self.interest, interest) == interest {
             return;
         }
@@ -212,34 +212,34 @@ impl Armed {
             Interest::Receive => EventFlags::IN,
             Interest::ReceiveAndSend => EventFlags::IN | EventFlags::OUT,
         };
-        for socket in &watch.sockets {
+        for socket in &wakeups.sockets {
             // It fails only where the program has closed them, which the next use notices.
-            let _ = watch.epoll.as_ref().map(|epoll| epoll.modify(socket, SOCKET, flags));
+            let _ = wakeups.epoll.as_ref().map(|epoll| epoll.modify(socket, SOCKET, flags));
         }
     }
 
     /// Wakes the driver at `at`, or earlier if it is set so.
-    pub(super) fn set_timer(&mut self, watch: &Watch, at: Time) {
+    pub(super) fn set_timer(&mut self, wakeups: &Wakeups, at: Time) {
         if at < self.deadline {
             self.deadline = at;
-            self.apply(watch);
+            self.apply(wakeups);
         }
     }
 
     /// Wakes the driver between half of `wait` and `wait` from `now`, or earlier for something else. What
     /// this was called for before is forgotten: a stream of posts does not wake the driver.
-    pub(super) fn set_posts_timer(&mut self, watch: &Watch, now: Time, wait: Duration) {
+    pub(super) fn set_posts_timer(&mut self, wakeups: &Wakeups, now: Time, wait: Duration) {
         if self.posts > now + wait || self.posts < now + wait / 2 {
             self.posts = now + wait;
-            self.apply(watch);
+            self.apply(wakeups);
         }
     }
 
-    fn apply(&mut self, watch: &Watch) {
+    fn apply(&mut self, wakeups: &Wakeups) {
         let at = self.deadline.min(self.posts);
         if at != self.timer {
             self.timer = at;
-            watch.alarm.set(at);
+            wakeups.wakeup.set(at);
         }
     }
 
@@ -285,21 +285,21 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_set_delays_no_ring() {
-        let alarm = Alarm::new(Timer::Descriptor(TimerFd::new().unwrap()));
+    fn a_time_that_is_set_delays_no_wakeup() {
+        let wakeup = Wakeup::new(WakeupTimer::Descriptor(TimerFd::new().unwrap()));
         let gone_off = |seconds| {
-            let Timer::Descriptor(timer) = &alarm.timer else { unreachable!() };
+            let WakeupTimer::Descriptor(timer) = &wakeup.timer else { unreachable!() };
             let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
             poll(&mut [PollFd::new(timer, PollFlags::IN)], Some(&limit)).unwrap() == 1
         };
-        alarm.set(Time::MAX);
+        wakeup.set(Time::MAX);
         assert!(!gone_off(0));
-        alarm.ring();
-        alarm.set(Time::MAX);
-        assert!(gone_off(10) && alarm.clear());
-        alarm.set(Time::MAX);
-        assert!(!gone_off(0) && !alarm.clear());
-        alarm.set(crate::os::now());
-        assert!(gone_off(10) && !alarm.clear(), "it was the time");
+        wakeup.wake();
+        wakeup.set(Time::MAX);
+        assert!(gone_off(10) && wakeup.clear());
+        wakeup.set(Time::MAX);
+        assert!(!gone_off(0) && !wakeup.clear());
+        wakeup.set(crate::os::now());
+        assert!(gone_off(10) && !wakeup.clear(), "it was the time");
     }
 }

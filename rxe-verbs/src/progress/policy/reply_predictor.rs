@@ -15,7 +15,7 @@ use super::acks::AT_ONCE;
 /// No post waits longer than this for an answer. It is longer than a message waits where only the driver
 /// looks for it ([`super::TICK`]): one end that does not see the ping-pong yet must not end it for the
 /// other.
-pub(in crate::progress) const MAX_ANSWER_WAIT: Duration = Duration::from_millis(2);
+pub(in crate::progress) const MAX_REPLY_WAIT: Duration = Duration::from_millis(2);
 
 /// The score from which on it is a ping-pong.
 const PING_PONG_SCORE: u32 = 8;
@@ -37,9 +37,9 @@ const MAX_VAIN_WAITS: u32 = 16;
 /// On a single CPU the program goes on when other threads let it: some ticks of the scheduler later.
 const AT_ONCE_SINGLE_CPU: Duration = Duration::from_millis(10);
 
-/// Sees ping-pongs of a queue pair in memory. A round is some posts and the messages that answer them.
+/// Detects ping-pongs of a queue pair whose program polls memory. A round is some posts and the messages that answer them.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct ReplyPredictor {
     /// The message sequence number at the last post.
     msn: Option<u32>,
     /// Posts of this round.
@@ -57,7 +57,7 @@ pub(crate) struct Answers {
 
 /// What is known when a program posts.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::progress) struct Asked {
+pub(in crate::progress) struct PostContext {
     /// How many messages have come to the queue pair, modulo 2^24.
     pub(in crate::progress) msn: u32,
     /// When the last packet came.
@@ -68,7 +68,7 @@ pub(in crate::progress) struct Asked {
     pub(in crate::progress) single_cpu: bool,
 }
 
-impl Answers {
+impl ReplyPredictor {
     /// How long this post may wait for another thread's turn, to learn how many messages have come. A
     /// program that looks at its memory often sees a message, and answers, before the driver's turn that
     /// has brought it is over. `None`: not at all, because it has been in vain too often.
@@ -79,18 +79,18 @@ impl Answers {
     }
 
     /// The program has posted. Returns how many messages to wait for, if any.
-    pub(in crate::progress) fn posted(&mut self, asked: &Asked) -> Option<u32> {
-        let before = self.msn.replace(asked.msn).unwrap_or(asked.msn);
-        let messages = messages(before, asked.msn);
+    pub(in crate::progress) fn posted(&mut self, post: &PostContext) -> Option<u32> {
+        let before = self.msn.replace(post.msn).unwrap_or(post.msn);
+        let messages = messages(before, post.msn);
         if messages > 0 {
             let round = (self.posts, messages);
             let alike = std::mem::replace(&mut self.last, round) == round;
-            let began = std::mem::replace(&mut self.began, asked.now);
+            let began = std::mem::replace(&mut self.began, post.now);
             // Where a round takes long, so does what the program does in it.
-            let slow = (asked.now.since(began) / 4).min(MAX_ANSWER_WAIT / 2);
+            let slow = (post.now.since(began) / 4).min(MAX_REPLY_WAIT / 2);
             let at_once = AT_ONCE.max(slow);
-            let at_once = if asked.single_cpu { at_once.max(AT_ONCE_SINGLE_CPU) } else { at_once };
-            if alike && asked.now.since(asked.received) <= at_once {
+            let at_once = if post.single_cpu { at_once.max(AT_ONCE_SINGLE_CPU) } else { at_once };
+            if alike && post.now.since(post.received) <= at_once {
                 self.score = (self.score + 1).min(MAX_SCORE);
                 self.vain_waits = 0;
             } else {
@@ -108,7 +108,7 @@ impl Answers {
         self.score >= PING_PONG_SCORE
     }
 
-    /// The answer has not come within [`MAX_ANSWER_WAIT`], or the round was none of a ping-pong.
+    /// The answer has not come within [`MAX_REPLY_WAIT`], or the round was none of a ping-pong.
     pub(in crate::progress) fn missed(&mut self) {
         self.score = self.score.saturating_sub(PENALTY);
     }
@@ -127,29 +127,34 @@ mod tests {
         Time::ZERO + Duration::from_micros(micros)
     }
 
-    fn post(answers: &mut Answers, msn: u32, think: u64) -> Option<u32> {
+    fn post(predictor: &mut ReplyPredictor, msn: u32, think: u64) -> Option<u32> {
         let (received, now) = (at(100), at(100 + think));
-        answers.posted(&Asked { msn: msn & 0xff_ffff, received, now, single_cpu: false })
+        predictor.posted(&PostContext { msn: msn & 0xff_ffff, received, now, single_cpu: false })
     }
 
     /// Plays rounds of `posts` posts and `messages` messages, each of which takes `think` microseconds to
     /// be answered. Returns what the posts of the last round wait for.
-    fn play(answers: &mut Answers, rounds: u32, round: (u32, u32), think: u64) -> Vec<Option<u32>> {
+    fn play(
+        predictor: &mut ReplyPredictor,
+        rounds: u32,
+        round: (u32, u32),
+        think: u64,
+    ) -> Vec<Option<u32>> {
         let mut waits = Vec::new();
         for _ in 0..rounds {
-            let msn = answers.msn.unwrap_or(0xff_fffa) + round.1;
-            waits = (0..round.0).map(|_| post(answers, msn, think)).collect();
+            let msn = predictor.msn.unwrap_or(0xff_fffa) + round.1;
+            waits = (0..round.0).map(|_| post(predictor, msn, think)).collect();
         }
         waits
     }
 
     /// One that has seen a ping-pong just so.
-    fn seen() -> Answers {
-        let mut answers = Answers::default();
+    fn seen() -> ReplyPredictor {
+        let mut predictor = ReplyPredictor::default();
         // The first two rounds show what a round is.
-        assert_eq!(play(&mut answers, PING_PONG_SCORE + 1, (1, 1), 5), [None]);
-        assert_eq!(play(&mut answers, 1, (1, 1), 5), [Some(1)]);
-        answers
+        assert_eq!(play(&mut predictor, PING_PONG_SCORE + 1, (1, 1), 5), [None]);
+        assert_eq!(play(&mut predictor, 1, (1, 1), 5), [Some(1)]);
+        predictor
     }
 
     #[test]
@@ -159,55 +164,55 @@ mod tests {
 
     #[test]
     fn the_last_post_of_a_round_waits_for_all_its_answers() {
-        let mut answers = Answers::default();
-        play(&mut answers, PING_PONG_SCORE + 1, (3, 2), 5);
-        assert_eq!(play(&mut answers, 1, (3, 2), 5), [None, None, Some(2)]);
-        let msn = answers.msn.unwrap();
-        assert_eq!(post(&mut answers, msn, 5), None, "one more");
-        assert_eq!(play(&mut answers, 1, (3, 2), 5), [None, None, None]);
+        let mut predictor = ReplyPredictor::default();
+        play(&mut predictor, PING_PONG_SCORE + 1, (3, 2), 5);
+        assert_eq!(play(&mut predictor, 1, (3, 2), 5), [None, None, Some(2)]);
+        let msn = predictor.msn.unwrap();
+        assert_eq!(post(&mut predictor, msn, 5), None, "one more");
+        assert_eq!(play(&mut predictor, 1, (3, 2), 5), [None, None, None]);
     }
 
     #[test]
     fn posts_wait_for_a_turn_while_rounds_are_alike() {
-        let mut answers = Answers::default();
+        let mut predictor = ReplyPredictor::default();
         for _ in 0..10 {
-            (0..MAX_VAIN_WAITS - 1).for_each(|_| assert!(answers.turn_wait().is_some()));
-            play(&mut answers, 4, (1, 1), 5);
+            (0..MAX_VAIN_WAITS - 1).for_each(|_| assert!(predictor.turn_wait().is_some()));
+            play(&mut predictor, 4, (1, 1), 5);
         }
         // A stream: nothing comes, or each round is another.
-        (0..MAX_VAIN_WAITS).for_each(|_| assert!(answers.turn_wait().is_some()));
-        play(&mut answers, 1, (7, 3), 5);
-        assert_eq!(answers.turn_wait(), None);
+        (0..MAX_VAIN_WAITS).for_each(|_| assert!(predictor.turn_wait().is_some()));
+        play(&mut predictor, 1, (7, 3), 5);
+        assert_eq!(predictor.turn_wait(), None);
     }
 
     #[test]
     fn a_stream_is_no_ping_pong_in_either_direction_or_in_both() {
-        let mut answers = Answers::default();
-        (0..1000).for_each(|_| assert_eq!(post(&mut answers, 5, 0), None));
+        let mut predictor = ReplyPredictor::default();
+        (0..1000).for_each(|_| assert_eq!(post(&mut predictor, 5, 0), None));
         for i in 0..1000 {
             // They come and go in batches of all sizes.
             let round = (1 + i % 7, 1 + i % 5);
-            assert!(play(&mut answers, 1, round, 0).iter().all(Option::is_none), "{i}");
+            assert!(play(&mut predictor, 1, round, 0).iter().all(Option::is_none), "{i}");
         }
     }
 
     #[test]
     fn a_program_that_does_other_things_first_does_not_wait() {
-        let mut answers = Answers::default();
-        assert_eq!(play(&mut answers, 100, (1, 1), 51), [None]);
+        let mut predictor = ReplyPredictor::default();
+        assert_eq!(play(&mut predictor, 100, (1, 1), 51), [None]);
         assert_eq!(play(&mut seen(), 1, (1, 1), 51), [None]);
     }
 
     #[test]
     fn where_rounds_take_long_a_post_may_come_later() {
         let waits = |period, think| {
-            let mut answers = Answers::default();
+            let mut predictor = ReplyPredictor::default();
             let mut waits = None;
             for msn in 1..=2 * PING_PONG_SCORE {
                 let received = at(period * u64::from(msn));
                 let now = received + Duration::from_micros(think);
-                let asked = Asked { msn, received, now, single_cpu: false };
-                waits = answers.posted(&asked);
+                let post = PostContext { msn, received, now, single_cpu: false };
+                waits = predictor.posted(&post);
             }
             waits
         };
@@ -218,29 +223,29 @@ mod tests {
 
     #[test]
     fn a_single_late_answer_does_not_end_a_long_ping_pong() {
-        let mut answers = seen();
-        play(&mut answers, MAX_SCORE, (1, 1), 5);
-        assert_eq!(play(&mut answers, 1, (1, 1), 51), [Some(1)]);
-        play(&mut answers, 3, (1, 1), 51);
-        assert!(!answers.is_ping_pong());
+        let mut predictor = seen();
+        play(&mut predictor, MAX_SCORE, (1, 1), 5);
+        assert_eq!(play(&mut predictor, 1, (1, 1), 51), [Some(1)]);
+        play(&mut predictor, 3, (1, 1), 51);
+        assert!(!predictor.is_ping_pong());
     }
 
     #[test]
     fn on_a_single_cpu_the_program_need_not_go_on_at_once() {
-        let mut answers = Answers::default();
+        let mut predictor = ReplyPredictor::default();
         let mut waits = None;
         for msn in 0..=PING_PONG_SCORE + 2 {
             let (received, now) = (at(0), at(9_999));
-            waits = answers.posted(&Asked { msn, received, now, single_cpu: true });
+            waits = predictor.posted(&PostContext { msn, received, now, single_cpu: true });
         }
         assert_eq!(waits, Some(1));
     }
 
     #[test]
     fn an_answer_that_does_not_come_ends_the_waiting_for_a_while() {
-        let mut answers = seen();
-        answers.missed();
-        assert_eq!(play(&mut answers, PENALTY - 1, (1, 1), 5), [None]);
-        assert_eq!(play(&mut answers, 1, (1, 1), 5), [Some(1)]);
+        let mut predictor = seen();
+        predictor.missed();
+        assert_eq!(play(&mut predictor, PENALTY - 1, (1, 1), 5), [None]);
+        assert_eq!(play(&mut predictor, 1, (1, 1), 5), [Some(1)]);
     }
 }

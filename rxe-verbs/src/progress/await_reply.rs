@@ -1,5 +1,5 @@
 //! Waiting, busy, in a post: for programs that look for the peer's answer in their memory, and so turn
-//! nothing while they wait. [`super::policy::Answers`] says when.
+//! nothing while they wait. [`super::policy::ReplyPredictor`] says when.
 
 use std::thread;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use rxe_core::types::Qpn;
 
 use super::Shard;
-use super::policy::{Answers, Asked, MAX_ANSWER_WAIT, messages};
+use super::policy::{MAX_REPLY_WAIT, PostContext, ReplyPredictor, messages};
 use super::turn::Core;
 
 /// About as many polls as a message takes to a peer on this host and back.
 const POLLS_BEFORE_YIELD: u32 = 64;
 
 impl Shard {
-    /// A post to this queue pair has left. Turns the engine until the answer has come, if `answers` says
-    /// that the program waits for one; not longer than [`MAX_ANSWER_WAIT`], and the time for which other
+    /// A post to this queue pair has left. Turns the engine until the answer has come, if `predictor` says
+    /// that the program waits for one; not longer than [`MAX_REPLY_WAIT`], and the time for which other
     /// threads have the CPU. In a simulation there is nobody to answer meanwhile.
-    pub(crate) fn await_answer(&self, qpn: Qpn, answers: &mut Answers) {
+    pub(crate) fn await_reply(&self, qpn: Qpn, predictor: &mut ReplyPredictor) {
         if self.environment().is_turn_based() {
             return;
         }
@@ -25,10 +25,10 @@ impl Shard {
         let look = |core: &Core| (core.engine.qp_msn(qpn), core.received);
         let seen = self
             .bare_within(Duration::ZERO, |core| look(core))
-            .or_else(|| answers.turn_wait().and_then(|t| self.bare_within(t, |core| look(core))));
+            .or_else(|| predictor.turn_wait().and_then(|t| self.bare_within(t, |core| look(core))));
         let Some((Some(msn), received)) = seen else { return };
-        let asked = Asked { msn, received, now: began, single_cpu: self.single_cpu };
-        let Some(awaited) = answers.posted(&asked) else { return };
+        let post = PostContext { msn, received, now: began, single_cpu: self.single_cpu };
+        let Some(awaited) = predictor.posted(&post) else { return };
         for polls in 0u32.. {
             let turned = self.turn_if_free(|core| {
                 let present = core.engine.qp_msn(qpn)?;
@@ -46,9 +46,9 @@ impl Shard {
             }
             let yields = polls > POLLS_BEFORE_YIELD || self.single_cpu;
             if (yields || polls.is_multiple_of(16))
-                && self.environment().now().since(began) >= MAX_ANSWER_WAIT
+                && self.environment().now().since(began) >= MAX_REPLY_WAIT
             {
-                answers.missed();
+                predictor.missed();
                 // The program looks at its memory from here on. If the device has failed, the next call
                 // says so.
                 let _ = self.serve_sleeper();

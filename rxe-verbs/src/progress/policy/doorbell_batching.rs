@@ -78,9 +78,9 @@ impl Post {
     }
 }
 
-/// Sees streams.
+/// Detects streams of posts.
 #[derive(Debug, Default)]
-pub(in crate::progress) struct Posts {
+pub(in crate::progress) struct DoorbellBatching {
     /// Posts in a row that belong to a stream.
     streak: u32,
     /// When the last post was seen.
@@ -95,7 +95,7 @@ pub(in crate::progress) struct Posts {
     in_time: u32,
 }
 
-impl Posts {
+impl DoorbellBatching {
     /// The program posts at `now`, and nothing waits. Whether this may wait for the next post.
     pub(in crate::progress) fn posted(&mut self, post: &Post, now: Time) -> bool {
         let polled = std::mem::take(&mut self.polled);
@@ -175,56 +175,56 @@ mod tests {
     }
 
     /// One that has seen a stream until 1 ms.
-    fn streaming() -> Posts {
-        let mut posts = Posts { last: at(1_000), ..Posts::default() };
+    fn streaming() -> DoorbellBatching {
+        let mut batching = DoorbellBatching { last: at(1_000), ..DoorbellBatching::default() };
         for i in 1..STREAM_POSTS {
-            assert!(!posts.posted(&SMALL, at(1_000)), "post {i}");
+            assert!(!batching.posted(&SMALL, at(1_000)), "post {i}");
         }
-        posts
+        batching
     }
 
     #[test]
     fn posts_wait_once_a_stream_is_seen() {
-        let mut posts = streaming();
-        assert!(posts.posted(&SMALL, at(1_001)));
-        posts.left(at(1_005));
-        assert!(posts.posted(&SMALL, at(1_006)));
+        let mut batching = streaming();
+        assert!(batching.posted(&SMALL, at(1_001)));
+        batching.left(at(1_005));
+        assert!(batching.posted(&SMALL, at(1_006)));
         // That many took their time.
-        posts.filled(at(1_046));
-        posts.left(at(1_047));
-        assert!(posts.posted(&SMALL, at(1_060)));
-        posts.left(at(1_065));
+        batching.filled(at(1_046));
+        batching.left(at(1_047));
+        assert!(batching.posted(&SMALL, at(1_060)));
+        batching.left(at(1_065));
         // The window is full, and the program polls until there is room again.
-        posts.polled();
-        posts.received();
-        assert!(posts.posted(&SMALL, at(1_500)));
+        batching.polled();
+        batching.received();
+        assert!(batching.posted(&SMALL, at(1_500)));
     }
 
     #[test]
     fn a_post_now_and_then_leaves_at_once() {
-        let mut posts = Posts::default();
+        let mut batching = DoorbellBatching::default();
         for i in 1..100 {
-            assert!(!posts.posted(&SMALL, at(100 * i)));
+            assert!(!batching.posted(&SMALL, at(100 * i)));
         }
-        let mut posts = streaming();
-        assert!(posts.posted(&SMALL, at(1_001)));
-        posts.left(at(1_005));
-        assert!(!posts.posted(&SMALL, at(1_100)), "the stream has ended");
+        let mut batching = streaming();
+        assert!(batching.posted(&SMALL, at(1_001)));
+        batching.left(at(1_005));
+        assert!(!batching.posted(&SMALL, at(1_100)), "the stream has ended");
     }
 
     #[test]
     fn after_a_stream_and_its_last_completion_the_next_post_leaves_at_once() {
         let ended = || {
-            let mut posts = streaming();
-            assert!(posts.posted(&SMALL, at(1_001)));
-            posts.left(at(1_005));
-            posts.received();
-            posts.polled();
-            posts
+            let mut batching = streaming();
+            assert!(batching.posted(&SMALL, at(1_001)));
+            batching.left(at(1_005));
+            batching.received();
+            batching.polled();
+            batching
         };
-        let mut posts = ended();
-        assert!(!posts.posted(&ALONE, at(2_000)));
-        assert!(posts.posted(&SMALL, at(2_001)), "the stream goes on");
+        let mut batching = ended();
+        assert!(!batching.posted(&ALONE, at(2_000)));
+        assert!(batching.posted(&SMALL, at(2_001)), "the stream goes on");
         assert!(ended().posted(&ALONE, at(1_010)), "it comes soon enough to go on with the stream");
         let unreliable = Post { acknowledged: false, incomplete: 0, ..ALONE };
         assert!(ended().posted(&unreliable, at(2_000)));
@@ -234,58 +234,58 @@ mod tests {
     fn a_ping_pong_leaves_at_once() {
         // Each post answers what has come, whether the program polls or looks at its memory.
         for polls in [false, true] {
-            let mut posts = Posts::default();
+            let mut batching = DoorbellBatching::default();
             for i in 1..100 {
-                posts.received();
+                batching.received();
                 if polls {
-                    posts.polled();
+                    batching.polled();
                 }
-                assert!(!posts.posted(&ALONE, at(2 * i)), "post {i}, polls: {polls}");
+                assert!(!batching.posted(&ALONE, at(2 * i)), "post {i}, polls: {polls}");
             }
         }
     }
 
     #[test]
     fn a_deep_queue_is_a_stream_though_acknowledgements_come() {
-        let mut posts = Posts::default();
+        let mut batching = DoorbellBatching::default();
         let deep = Post { incomplete: DEEP_QUEUE, ..SMALL };
         let waits = (1..100).find(|&i| {
-            posts.received();
-            posts.posted(&deep, at(i))
+            batching.received();
+            batching.posted(&deep, at(i))
         });
         assert_eq!(waits, Some(u64::from(STREAM_POSTS)));
     }
 
     #[test]
     fn what_waited_in_vain_ends_the_stream() {
-        let mut posts = streaming();
-        assert!(posts.posted(&SMALL, at(1_001)));
-        posts.left(at(1_001) + MAX_POST_WAIT);
-        assert!(!posts.posted(&SMALL, at(1_052)));
+        let mut batching = streaming();
+        assert!(batching.posted(&SMALL, at(1_001)));
+        batching.left(at(1_001) + MAX_POST_WAIT);
+        assert!(!batching.posted(&SMALL, at(1_052)));
     }
 
     #[test]
     fn a_long_stream_may_wait_longer_until_the_timer_has_ended_it() {
-        let mut posts = streaming();
+        let mut batching = streaming();
         let mut waits = Vec::new();
         for i in 0..6 * u64::from(BATCHES_IN_TIME) {
-            waits.push(posts.max_wait().as_micros());
-            assert!(posts.posted(&SMALL, at(1_001 + 2 * i)));
-            posts.left(at(1_002 + 2 * i));
+            waits.push(batching.max_wait().as_micros());
+            assert!(batching.posted(&SMALL, at(1_001 + 2 * i)));
+            batching.left(at(1_002 + 2 * i));
         }
         let expected = [50, 100, 200, 400, 800, 800].map(|wait| [wait; BATCHES_IN_TIME as usize]);
         assert_eq!(waits, expected.concat());
-        assert!(posts.posted(&SMALL, at(1_200)));
-        posts.timed_out();
-        assert_eq!(posts.max_wait(), MAX_POST_WAIT);
-        assert!(!posts.posted(&SMALL, at(1_201)), "the stream begins anew");
+        assert!(batching.posted(&SMALL, at(1_200)));
+        batching.timed_out();
+        assert_eq!(batching.max_wait(), MAX_POST_WAIT);
+        assert!(!batching.posted(&SMALL, at(1_201)), "the stream begins anew");
     }
 
     #[test]
     fn what_is_urgent_or_large_leaves_at_once() {
-        let mut posts = streaming();
-        assert!(!posts.posted(&Post { urgent: true, ..SMALL }, at(1_001)));
-        assert!(!posts.posted(&Post { packets: Post::MAX_PACKETS, ..SMALL }, at(1_002)));
-        assert!(posts.posted(&SMALL, at(1_003)));
+        let mut batching = streaming();
+        assert!(!batching.posted(&Post { urgent: true, ..SMALL }, at(1_001)));
+        assert!(!batching.posted(&Post { packets: Post::MAX_PACKETS, ..SMALL }, at(1_002)));
+        assert!(batching.posted(&SMALL, at(1_003)));
     }
 }
