@@ -139,7 +139,7 @@ pub const LAYERS: &[Layers] = &[
             &["process"],
             &["connect", "multicast"],
             &["id"],
-            &["agent"],
+            &["cm_port"],
             &["state"],
             &["devices", "ports", "queue"],
             &["error", "event"],

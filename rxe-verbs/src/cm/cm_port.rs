@@ -15,17 +15,17 @@ use rxe_core::wire::NetHeader;
 use rxe_net::{NetError, Questions};
 
 use super::error::refused;
-use super::queue::{Request, What};
-use super::state::{IdInner, Mailbox};
+use super::queue::{CmMessage, Request};
+use super::state::{IdInner, IdQueue};
 use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
 use crate::progress::{CmList, ConnectionManager, Timers};
 
-/// The connection manager of a device, with the mailboxes of the program's IDs.
-pub(crate) struct Agent {
+/// The connection manager of a device, with the event queues of the program's IDs.
+pub(crate) struct CmPort {
     pub(super) manager: Manager,
     device: WeakDevice,
-    ids: HashMap<ConnId, Arc<Mailbox>>,
+    ids: HashMap<ConnId, Arc<IdQueue>>,
     listeners: HashMap<ListenerId, Vec<Entry>>,
     services: HashMap<u64, ListenerId>,
     /// Questions to peers leave from sockets of their own.
@@ -56,7 +56,7 @@ pub(super) struct Listen {
 
 /// An identifier that listens on a service. Several identifiers may, on different addresses.
 struct Entry {
-    mailbox: Arc<Mailbox>,
+    id_queue: Arc<IdQueue>,
     wanted: Listen,
 }
 
@@ -73,20 +73,20 @@ impl Device {
         }
         if self.shard().with(|core| core.has_cm()).unwrap_or(false) {
             // If the device has failed, nobody can be told.
-            let _ = self.with_cm(|agent, now| agent.disconnect_all(now));
+            let _ = self.with_cm(|port, now| port.disconnect_all(now));
         }
         true
     }
 
     /// Listens for an identifier.
-    pub(super) fn listen(&self, wanted: Listen, mailbox: &Arc<Mailbox>) -> Result<ListenerId> {
-        let listener = self.with_cm(|agent, now| agent.listen(now, wanted, mailbox))??;
+    pub(super) fn listen(&self, wanted: Listen, id_queue: &Arc<IdQueue>) -> Result<ListenerId> {
+        let listener = self.with_cm(|port, now| port.listen(now, wanted, id_queue))??;
         let (service, at) = wanted.at();
         // From now on, requests that have reached other processes come here too.
         if let Some(groups) = self.port_groups()
             && let Err(e) = groups.listen(service, at)
         {
-            self.with_cm(|agent, now| agent.unlisten(now, listener, mailbox))?;
+            self.with_cm(|port, now| port.unlisten(now, listener, id_queue))?;
             return Err(match e {
                 NetError::ServiceTaken { address, .. } => wanted.taken(Some(address)),
                 e => e.into(),
@@ -96,9 +96,9 @@ impl Device {
     }
 
     /// Undoes [`Device::listen`].
-    pub(super) fn unlisten(&self, listener: ListenerId, mailbox: &Arc<Mailbox>) {
+    pub(super) fn unlisten(&self, listener: ListenerId, id_queue: &Arc<IdQueue>) {
         // If the device has failed, nobody listens any more.
-        let ended = self.with_cm(|agent, now| agent.unlisten(now, listener, mailbox));
+        let ended = self.with_cm(|port, now| port.unlisten(now, listener, id_queue));
         for wanted in ended.unwrap_or_default() {
             if let Some(groups) = self.port_groups() {
                 let (service, at) = wanted.at();
@@ -108,7 +108,7 @@ impl Device {
     }
 
     /// Calls `f` with the device's connection manager. The first call makes it.
-    pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut Agent, Time) -> R) -> Result<R> {
+    pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut CmPort, Time) -> R) -> Result<R> {
         let make = || {
             let config = CmConfig {
                 block: self.qpn_block().unwrap_or(0),
@@ -120,7 +120,7 @@ impl Device {
                 (true, true) => Keepalive::BySocket,
                 (true, false) => Keepalive::AsMessage,
             };
-            Ok(Agent::new(config, self.downgrade(), keepalive))
+            Ok(CmPort::new(config, self.downgrade(), keepalive))
         };
         self.shard().with(|core| core.with_cm(make, f))?
     }
@@ -141,7 +141,7 @@ impl Listen {
     }
 }
 
-impl ConnectionManager for Agent {
+impl ConnectionManager for CmPort {
     fn turn(&mut self, now: Time, engine: &mut Engine, timers: Timers) {
         while let Some(mad) = engine.poll_mad() {
             self.take(now, &mad);
@@ -189,7 +189,7 @@ impl ConnectionManager for Agent {
     }
 }
 
-impl Agent {
+impl CmPort {
     fn new(config: CmConfig, device: WeakDevice, keepalive: Keepalive) -> Self {
         let mut manager = Manager::new(config);
         manager.set_keepalive(keepalive != Keepalive::Off);
@@ -236,7 +236,7 @@ impl Agent {
     }
 
     /// Takes requests for an identifier.
-    fn listen(&mut self, now: Time, wanted: Listen, mailbox: &Arc<Mailbox>) -> Result<ListenerId> {
+    fn listen(&mut self, now: Time, wanted: Listen, id_queue: &Arc<IdQueue>) -> Result<ListenerId> {
         let Listen { service_id, backlog, .. } = wanted;
         let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
         let wanted = Listen { backlog, ..wanted };
@@ -253,7 +253,7 @@ impl Agent {
                 listener
             }
         };
-        let entry = Entry { mailbox: Arc::clone(mailbox), wanted };
+        let entry = Entry { id_queue: Arc::clone(id_queue), wanted };
         self.listeners.entry(listener).or_default().push(entry);
         self.update_backlog(listener);
         Ok(listener)
@@ -266,10 +266,15 @@ impl Agent {
         self.manager.set_backlog(listener, backlog);
     }
 
-    /// Undoes [`Agent::listen`]; what is not listened to any more.
-    fn unlisten(&mut self, now: Time, listener: ListenerId, mailbox: &Arc<Mailbox>) -> Vec<Listen> {
+    /// Undoes [`CmPort::listen`]; what is not listened to any more.
+    fn unlisten(
+        &mut self,
+        now: Time,
+        listener: ListenerId,
+        id_queue: &Arc<IdQueue>,
+    ) -> Vec<Listen> {
         let Some(entries) = self.listeners.get_mut(&listener) else { return Vec::new() };
-        let ended = entries.extract_if(.., |entry| Arc::ptr_eq(&entry.mailbox, mailbox));
+        let ended = entries.extract_if(.., |entry| Arc::ptr_eq(&entry.id_queue, id_queue));
         let ended: Vec<_> = ended.map(|entry| entry.wanted).collect();
         if entries.is_empty() {
             self.listeners.remove(&listener);
@@ -285,14 +290,14 @@ impl Agent {
         ended
     }
 
-    pub(super) fn register(&mut self, id: ConnId, mailbox: &Arc<Mailbox>) {
-        self.ids.insert(id, Arc::clone(mailbox));
+    pub(super) fn register(&mut self, id: ConnId, id_queue: &Arc<IdQueue>) {
+        self.ids.insert(id, Arc::clone(id_queue));
     }
 
     /// Destroys a connection, which the program does not need any more. If it has ended, `id` may be
-    /// that of another connection, with another mailbox, which stays.
-    pub(super) fn destroy(&mut self, now: Time, id: ConnId, mailbox: &Arc<Mailbox>) {
-        if self.ids.get(&id).is_some_and(|m| Arc::ptr_eq(m, mailbox)) {
+    /// that of another connection, with another event queue, which stays.
+    pub(super) fn destroy(&mut self, now: Time, id: ConnId, id_queue: &Arc<IdQueue>) {
+        if self.ids.get(&id).is_some_and(|m| Arc::ptr_eq(m, id_queue)) {
             self.ids.remove(&id);
             self.manager.destroy(now, id);
         }
@@ -344,7 +349,7 @@ impl Agent {
             let _ = self.manager.reject(id, RejReason::INVALID_MTU, &[], &[]);
             return;
         }
-        let (mailbox, listener) = match &event {
+        let (id_queue, listener) = match &event {
             cm::CmEvent::Request { listener, req, .. } => {
                 (None, self.entry(*listener, req.private_data.first_chunk()))
             }
@@ -353,12 +358,12 @@ impl Agent {
             }
             _ => (self.ids.get(&id).cloned(), None),
         };
-        let mailbox = match (mailbox, &listener) {
-            (Some(mailbox), _) => mailbox,
+        let id_queue = match (id_queue, &listener) {
+            (Some(id_queue), _) => id_queue,
             (None, Some(listener)) => {
-                let mailbox = Mailbox::new(listener.queue());
-                self.ids.insert(id, Arc::clone(&mailbox));
-                mailbox
+                let id_queue = IdQueue::new(listener.queue());
+                self.ids.insert(id, Arc::clone(&id_queue));
+                id_queue
             }
             (None, None) => {
                 // No identifier listens on that address, or it is gone.
@@ -369,14 +374,15 @@ impl Agent {
                 return;
             }
         };
-        let what = What::Manager { device: self.device.clone(), event: Box::new(event), listener };
-        if mailbox.push(what).is_err() {
-            self.destroy(now, id, &mailbox);
+        let message =
+            CmMessage::Manager { device: self.device.clone(), event: Box::new(event), listener };
+        if id_queue.push(message).is_err() {
+            self.destroy(now, id, &id_queue);
         }
     }
 
     /// The identifier that listens on the address that a request is for.
-    fn entry(&self, listener: ListenerId, header: Option<&[u8; 36]>) -> Option<Arc<Mailbox>> {
+    fn entry(&self, listener: ListenerId, header: Option<&[u8; 36]>) -> Option<Arc<IdQueue>> {
         let asked = IpCmHeader::parse(header?)?.dst;
         let entries = self.listeners.get(&listener)?;
         let exact = entries.iter().find(|e| e.wanted.address == asked);
@@ -387,16 +393,16 @@ impl Agent {
                 address.is_unspecified() && (family || (address.is_ipv6() && !afonly))
             })
         };
-        exact.or_else(any).map(|e| Arc::clone(&e.mailbox))
+        exact.or_else(any).map(|e| Arc::clone(&e.id_queue))
     }
 }
 
 /// Destroys requests that nobody can take any more.
 pub(super) fn destroy_requests(requests: Vec<Request<IdInner>>) {
-    for Request { device, conn, mailbox } in requests {
+    for Request { device, conn, id_queue } in requests {
         if let Some(device) = device.upgrade() {
             // If the device has failed, the peer is not told.
-            let _ = device.with_cm(|agent, now| agent.destroy(now, conn, &mailbox));
+            let _ = device.with_cm(|port, now| port.destroy(now, conn, &id_queue));
         }
     }
 }
@@ -439,7 +445,7 @@ mod tests {
         /// Neither the identifier nor the agent names a connection: the manager may use its ID again.
         fn names_none(&self, id: &CmId) {
             assert_eq!(id.state().conn, None);
-            assert!(self.device.with_cm(|agent, _| agent.ids.is_empty()).unwrap());
+            assert!(self.device.with_cm(|port, _| port.ids.is_empty()).unwrap());
         }
     }
 
@@ -495,11 +501,11 @@ mod tests {
     fn a_connection_with_the_id_of_an_old_one_does_not_end_with_the_old_identifier() {
         ask(PortSpace::Tcp, |[_, server], [_, b]| {
             let conn = b.state().conn.unwrap();
-            let (own, old) = (&b.inner.mailbox, Mailbox::new(b.inner.mailbox.queue()));
-            let stays = |mailbox| {
-                let destroy = |agent: &mut Agent, now| {
-                    agent.destroy(now, conn, mailbox);
-                    agent.manager.contains(conn)
+            let (own, old) = (&b.inner.id_queue, IdQueue::new(b.inner.id_queue.queue()));
+            let stays = |id_queue| {
+                let destroy = |port: &mut CmPort, now| {
+                    port.destroy(now, conn, id_queue);
+                    port.manager.contains(conn)
                 };
                 server.device.with_cm(destroy).unwrap()
             };
