@@ -72,7 +72,7 @@ mod progress;
 pub mod task;
 
 pub use device::{Device, DeviceInfo, OpenOptions, SourcePortError, SourcePortPolicy};
-pub use error::{Error, Result};
+pub use error::{Error, PostError, Result};
 pub use event::{AsyncEvent, AsyncKind};
 pub use faults::{FaultError, FaultPlan, InjectedFaults, VerbsFault};
 pub use objects::{

@@ -150,7 +150,7 @@ impl Completions {
                 let _ = self.queue.arm(false);
             }
             let room = depth.saturating_sub(polled.len());
-            let got = self.queue.poll_each(room, |completion| polled.push_back(completion))?;
+            let got = self.queue.poll(room, |completion| polled.push_back(completion))?;
             if got > 0 {
                 self.more.notify_waiters();
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rxe_core::VerbsError;
 use rxe_core::engine::Affiliation;
 use rxe_core::queue::{self, Arm, Completion, Notify, Status};
-use rxe_core::types::{Qpn, Time};
+use rxe_core::types::Qpn;
 
 pub(crate) use self::notify::ChannelEvents;
 use self::notify::Notifier;
@@ -23,8 +23,7 @@ use crate::progress::{Shard, WakeAll, Waker};
 /// A completion queue.
 ///
 /// Three ways to wait, and any number of threads may use them at once: call
-/// [`CompletionQueue::poll_one`] or [`CompletionQueue::spin_one`] in a loop (lowest latency, a CPU
-/// busy), [`CompletionQueue::wait`] (sleeps), or a [`crate::CompletionChannel`] in an event loop.
+/// [`CompletionQueue::spin_one`] (lowest latency, a CPU busy) or [`CompletionQueue::wait_one`] (sleeps), or use a [`crate::CompletionChannel`] in an event loop.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     inner: Arc<CqInner>,
@@ -248,37 +247,9 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::CqOverflow`] and [`Error::DeviceFailed`], once what was there is taken.
     pub fn poll_one(&self) -> Result<Option<Completion>> {
-        self.shard().check_own()?;
-        let mut completion = self.next();
-        if completion.is_none() {
-            let works = self.turn_and_check();
-            completion = self.next();
-            if completion.is_none() {
-                works?;
-            }
-        }
-        if completion.is_some() {
-            self.acknowledge();
-        }
-        Ok(completion)
-    }
-
-    /// Appends up to `max` completions to `out`, otherwise as [`CompletionQueue::poll_one`]. Returns
-    /// how many.
-    ///
-    /// # Errors
-    /// As [`CompletionQueue::poll_one`].
-    pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
-        self.shard().check_own()?;
-        let mut taken = self.take(max, out);
-        if taken == 0 && max > 0 {
-            let works = self.turn_and_check();
-            taken = self.take(max, out);
-            if taken == 0 {
-                works?;
-            }
-        }
-        Ok(taken)
+        let mut one = None;
+        self.poll(1, |completion| one = Some(completion))?;
+        Ok(one)
     }
 
     /// Hands up to `max` completions to `each`, otherwise as [`CompletionQueue::poll_one`]. Returns
@@ -286,7 +257,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// As [`CompletionQueue::poll_one`].
-    pub fn poll_each(&self, max: usize, mut each: impl FnMut(Completion)) -> Result<usize> {
+    pub fn poll(&self, max: usize, mut each: impl FnMut(Completion)) -> Result<usize> {
         self.shard().check_own()?;
         let mut take = || std::iter::from_fn(|| self.next()).take(max).map(&mut each).count();
         let mut taken = take();
@@ -308,51 +279,34 @@ impl CompletionQueue {
         self.inner.queue.is_overflowed()
     }
 
-    /// Waits, asleep, until there is a completion, and appends up to `max` to `out`. Returns how
-    /// many; 0 if none came within `timeout` (`None` is for ever).
-    ///
-    /// # Errors
-    /// As [`CompletionQueue::poll_one`].
-    pub fn wait(
-        &self,
-        max: usize,
-        out: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize> {
-        self.shard().check_own()?;
-        let found = |n| (n > 0 || max == 0).then_some(n);
-        if let Some(n) = found(self.take(max, out)) {
-            return Ok(n);
-        }
-        let deadline = timeout.map_or(Time::MAX, |t| self.device().now() + t);
-        let inner = &*self.inner;
-        let waker = Waker::current()?;
-        let _waiting = inner.notifier.wait_with(Arc::clone(&waker));
-        let result = self.shard().sleep(waker.event(), deadline, || {
-            if let Some(n) = found(self.take(max, out)) {
-                return Ok(Some(n));
-            }
-            self.check()?;
-            waker.clear();
-            self.arm_queue(Arm::Any);
-            // What came before the arming would not wake anybody.
-            Ok(found(self.take(max, out)))
-        });
-        match result {
-            Ok(taken) => Ok(taken.unwrap_or(0)),
-            // A failure completes requests before it is told.
-            Err(error) => found(self.take(max, out)).ok_or(error),
-        }
-    }
-
     /// Waits, asleep, for one completion.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
     pub fn wait_one(&self, timeout: Duration) -> Result<Completion> {
-        let mut one = Vec::with_capacity(1);
-        self.wait(1, &mut one, Some(timeout))?;
-        one.pop().ok_or(Error::TimedOut { what: "completion", after: timeout })
+        self.shard().check_own()?;
+        if let Some(completion) = self.take() {
+            return Ok(completion);
+        }
+        let deadline = self.device().now() + timeout;
+        let waker = Waker::current()?;
+        let _waiting = self.inner.notifier.wait_with(Arc::clone(&waker));
+        let result = self.shard().sleep(waker.event(), deadline, || {
+            if let Some(completion) = self.take() {
+                return Ok(Some(completion));
+            }
+            self.check()?;
+            waker.clear();
+            self.arm_queue(Arm::Any);
+            // What came before the arming would not wake anybody.
+            Ok(self.take())
+        });
+        match result {
+            Ok(Some(completion)) => Ok(completion),
+            Ok(None) => Err(Error::TimedOut { what: "completion", after: timeout }),
+            // A failure completes requests before it is told.
+            Err(error) => self.take().ok_or(error),
+        }
     }
 
     /// Waits, busy, for one completion: the lowest latency. (On a simulated host, as
@@ -384,7 +338,7 @@ impl CompletionQueue {
 
     /// Asks for one event on the queue's channel at the next completion: any, or only one whose
     /// sender asked for it (and errors). Poll once more after arming: what is there already gives no
-    /// event. (`ibv_req_notify_cq`.) Where other threads [`CompletionQueue::wait`] on the same queue,
+    /// event. (`ibv_req_notify_cq`.) Where other threads [`CompletionQueue::wait_one`] on the same queue,
     /// an event may come too early.
     ///
     /// # Errors
@@ -446,14 +400,9 @@ impl CompletionQueue {
         }
     }
 
-    fn take(&self, max: usize, out: &mut Vec<Completion>) -> usize {
-        let before = out.len();
-        out.extend(std::iter::from_fn(|| self.next()).take(max));
-        let taken = out.len() - before;
-        if taken > 0 {
-            self.acknowledge();
-        }
-        taken
+    /// Takes the oldest completion, and acknowledges its message.
+    fn take(&self) -> Option<Completion> {
+        self.next().inspect(|_| self.acknowledge())
     }
 
     fn check(&self) -> Result<()> {

@@ -20,7 +20,7 @@ pub use connect::{ConnectOptions, Endpoint};
 pub use request::Request;
 
 use crate::device::{Device, QpnPermit};
-use crate::error::{Error, Result};
+use crate::error::{Error, PostError, Result};
 use crate::faults::RequestFaults;
 use crate::objects::cq::CompletionQueue;
 use crate::objects::pd::ProtectionDomain;
@@ -162,47 +162,45 @@ impl QueuePair {
         self.modify(&QpAttr { qp_state, ..QpAttr::default() }, AttrMask::STATE)
     }
 
-    /// Posts a send request. It is begun at once, or, in a stream of requests, together with the next
-    /// ones: after 50 µs at the latest (0.8 ms in a long stream), or when the program polls and finds no
-    /// completion. A request with a solicited event never waits.
+    /// Posts send requests, in their order, and then begins them together: small ones for one peer leave in
+    /// common calls of the system. They are begun before this returns, or, in a stream of posts, together with
+    /// the next ones: after 50 µs at the latest (0.8 ms in a long stream), or when the program polls and finds
+    /// no completion. A request with a solicited event never waits.
     ///
     /// In a ping-pong on a queue pair without receives, whose program looks for the answer in its memory,
     /// this returns when the answer has come, or after 2 ms.
     ///
     /// # Errors
-    /// The QP is not ready to send, its queue is full, or the request contradicts itself.
-    pub fn post_send(&self, request: SendRequest) -> Result<()> {
-        self.shard().check()?;
-        let mut posted = Post::default();
-        posted.add(&request);
-        self.hand_over(request)?;
-        self.begin(posted);
-        Ok(())
-    }
-
-    /// Posts several send requests and then begins them together: small ones for one peer leave in
-    /// common calls of the system. Returns how many there were.
-    ///
-    /// # Errors
-    /// How many were taken, and why the next one was not.
-    pub fn post_send_list(
+    /// The QP is not ready to send, its queue is full, or a request contradicts itself. The requests before
+    /// that one are posted ([`PostError::posted`]).
+    pub fn post_send(
         &self,
         requests: impl IntoIterator<Item = SendRequest>,
-    ) -> Result<usize, (usize, Error)> {
-        self.shard().check().map_err(|e| (0, e))?;
-        let mut taken = 0;
-        let mut posted = Post::default();
+    ) -> Result<(), PostError> {
+        self.shard().check().map_err(|error| PostError { posted: 0, error })?;
+        let mut posted = 0;
+        let mut post = Post::default();
         let result = requests.into_iter().try_for_each(|request| {
-            posted.add(&request);
+            post.add(&request);
             self.hand_over(request)?;
-            taken += 1;
+            posted += 1;
             Ok(())
         });
-        self.begin(posted);
-        match result {
-            Ok(()) => Ok(taken),
-            Err(e) => Err((taken, Error::Verbs(e))),
+        self.begin(post);
+        result.map_err(|e: VerbsError| PostError { posted, error: e.into() })
+    }
+
+    /// Returns an error if not all of these requests could be posted now. Other threads that post on the queue
+    /// pair may use up the room before the caller does.
+    ///
+    /// # Errors
+    /// The first reason why one of them cannot be taken.
+    pub fn check_post_send(&self, requests: &[SendRequest]) -> Result<()> {
+        let depth = self.cap().max_send_wr;
+        if self.sends_outstanding() as usize + requests.len() > depth as usize {
+            return Err(VerbsError::QueueFull { queue: "send", depth }.into());
         }
+        Ok(requests.iter().try_for_each(|request| self.handle.check_post_send(request))?)
     }
 
     /// Puts a request into the send queue, or what is to fail in its place.
@@ -215,20 +213,6 @@ impl QueuePair {
                 result.inspect_err(|_| faults.refused())
             }
         }
-    }
-
-    /// As [`QueuePair::post_send_list`], but takes all requests out of the vector or none. If another
-    /// thread posts on the queue pair at the same time, it may use up the room; then only a part is taken.
-    ///
-    /// # Errors
-    /// The first reason why one of them cannot be taken.
-    pub fn post_send_all(&self, requests: &mut Vec<SendRequest>) -> Result<()> {
-        let depth = self.cap().max_send_wr;
-        if self.sends_outstanding() as usize + requests.len() > depth as usize {
-            return Err(VerbsError::QueueFull { queue: "send", depth }.into());
-        }
-        requests.iter().try_for_each(|request| self.handle.check_post_send(request))?;
-        self.post_send_list(requests.drain(..)).map(drop).map_err(|(_, e)| e)
     }
 
     /// Posts a receive: where the next message may go.

@@ -187,7 +187,7 @@ impl Request<'_> {
         self
     }
 
-    /// The request, for [`QueuePair::post_send_list`].
+    /// The request, for [`QueuePair::post_send`].
     ///
     /// # Errors
     /// It contradicts itself, or its bytes cannot be copied now.
@@ -212,7 +212,7 @@ impl Request<'_> {
     /// As [`Request::build`] and [`QueuePair::post_send`].
     pub fn post(self) -> Result<()> {
         let qp = self.qp;
-        qp.post_send(self.build()?)
+        Ok(qp.post_send([self.build()?])?)
     }
 }
 
