@@ -94,7 +94,7 @@ impl Id {
     /// Sets the parameters that the program accepts with, before they are used to modify its queue
     /// pair.
     fn prepare(&self, param: &ConnParam) {
-        self.cm.set_terms(param);
+        self.cm.set_conn_param(param);
     }
 
     /// The peer has accepted: brings the queue pair to RTS and tells the peer.

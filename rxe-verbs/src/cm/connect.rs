@@ -326,9 +326,9 @@ impl CmId {
         self.state().psn
     }
 
-    /// Settles the terms by which a request is going to be accepted, for a program that brings its own
+    /// Sets the parameters with which a request is going to be accepted, for a program that brings its own
     /// queue pair up before it calls [`CmId::accept`]. Without a request it does nothing.
-    pub fn set_terms(&self, param: &ConnParam) {
+    pub fn set_conn_param(&self, param: &ConnParam) {
         let mut state = self.state();
         if let (Stage::Requested, Some(device)) = (state.stage, state.device.clone()) {
             let retry_count = state.agreed.retry_count;

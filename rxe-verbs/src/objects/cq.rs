@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::faults::SlowCq;
 use crate::observe::{Counted, Permit, UseCounters, UseCounts, Used, closed};
 use crate::os::now;
-use crate::progress::{Shard, WakeAll, Waker};
+use crate::progress::{POLLS_BEFORE_YIELD, Shard, WakeAll, Waker};
 
 /// A completion queue.
 ///
@@ -315,8 +315,6 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
     pub fn spin_one(&self, timeout: Duration) -> Result<Completion> {
-        /// About as many polls as a message takes to a peer on this host and back.
-        const POLLS_BEFORE_YIELD: u32 = 64;
         if self.shard().environment().is_simulated() {
             return self.wait_one(timeout);
         }

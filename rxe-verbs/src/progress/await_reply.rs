@@ -11,7 +11,7 @@ use super::policy::{MAX_REPLY_WAIT, PostContext, ReplyPredictor, messages};
 use super::turn::Core;
 
 /// About as many polls as a message takes to a peer on this host and back.
-const POLLS_BEFORE_YIELD: u32 = 64;
+pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
 
 impl Shard {
     /// A post to this queue pair has left. Turns the engine until the answer has come, if `predictor` says

@@ -34,6 +34,7 @@ mod turn;
 mod wakeup;
 
 pub use at_exit::flush_before_exit;
+pub(crate) use await_reply::POLLS_BEFORE_YIELD;
 pub(crate) use driver::{Driver, Monitor};
 pub(crate) use manager::{CmList, ConnectionManager};
 pub use policy::AckPolicy;

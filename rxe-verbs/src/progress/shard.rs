@@ -74,7 +74,7 @@ pub(crate) struct Shard {
     observers: Option<Arc<Observers>>,
     /// Why nothing works any more.
     failed: OnceLock<String>,
-    /// Of the process that it is of.
+    /// The process that owns the shard.
     generation: u64,
     /// Who must be told of a failure, by the number of the completion queue.
     queues: Mutex<HashMap<u64, Weak<dyn WakeAll>>>,
@@ -90,7 +90,7 @@ pub(crate) struct ShardParts {
     pub(crate) backend: Box<dyn Backend>,
     /// Where events go.
     pub(crate) events: Events,
-    /// The same's end for programs.
+    /// The queue from which programs take asynchronous events.
     pub(crate) asyncs: Arc<AsyncEvents>,
     /// When acknowledgements leave.
     pub(crate) acks: AckPolicy,
@@ -275,8 +275,8 @@ impl Shard {
         self.fail_on(received)
     }
 
-    /// Sees to it that everything posted until now is begun: by this thread, or by the one that
-    /// holds the lock.
+    /// Ensures that everything posted until now is begun: by this thread, or by the one that holds the
+    /// lock.
     ///
     /// Every thread that posts calls this after it has rung, and every thread that held the lock
     /// calls this after it has unlocked: [`Doorbells::drain`] says why nothing is stranded then. A
@@ -356,7 +356,7 @@ impl Shard {
         true
     }
 
-    /// Sends what there is, or leaves that for later, and sees to it that the driver wakes in time.
+    /// Sends what there is, or leaves that for later, and sets the timer that wakes the driver.
     fn end_turn(&self, core: &mut Core, later: bool) -> Result<()> {
         let mut sent = Ok(());
         if later {
@@ -364,7 +364,7 @@ impl Shard {
             core.events.take_all(&mut core.engine);
             core.wakeup_state.set_timer(&self.wakeups, self.environment.now() + TICK);
         } else {
-            // Before the doorbells are taken, so that the request that this is of is among them.
+            // Before the doorbells are taken, so that the urgent request is among them.
             if self.urgent.load(Ordering::Relaxed) {
                 self.urgent.swap(false, Ordering::AcqRel);
             }
