@@ -20,6 +20,8 @@
 //! - [`device::DeviceAttr`]: what there may be of each thing, and how large; all of it is enforced.
 //! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why;
 //!   [`Status::meaning`]: what a status usually means, and what to do.
+//! - [`observe`]: counters, objects and packets of devices that other processes have open.
+//! - [`cluster`]: many hosts in one process and in virtual time.
 //! - `task` (feature `tokio`): completions and events as futures.
 //!
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers

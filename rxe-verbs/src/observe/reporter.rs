@@ -144,23 +144,7 @@ impl DeviceReporter {
             hw,
             Record::new("counters").with_all(engine.own_counters()),
             Record::new("dropped").with_all(dropped),
-            Record::new("net").with_all([
-                ("rx_packets", net.rx_packets),
-                ("rx_bytes", net.rx_bytes),
-                ("rx_overflow", net.rx_overflow),
-                ("rx_unusable", net.rx_unusable),
-                ("tx_packets", net.tx_packets),
-                ("tx_bytes", net.tx_bytes),
-                ("tx_unlabelled", net.tx_unlabelled),
-                ("tx_no_buffer", net.tx_no_buffer),
-                ("tx_unreachable", net.tx_unreachable),
-                ("tx_denied", net.tx_denied),
-                ("tx_down", net.tx_down),
-                ("tx_too_big", net.tx_too_big),
-                ("tx_bad_address", net.tx_bad_address),
-                ("tx_other", net.tx_other),
-                ("injected", net.injected),
-            ]),
+            Record::new("net").with_all(net.named()),
         ])
     }
 
