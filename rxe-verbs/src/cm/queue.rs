@@ -1,11 +1,12 @@
-//! How events come from the driver to the programs: queues that whoever turns a shard may append to,
-//! under the shard's lock.
+//! Events on their way from the driver to the program. A channel has an event queue; each identifier has one
+//! too, which passes its events on to that of its channel, whichever that is at the time.
 //!
-//! Nothing here knows what an identifier (`Id`) is.
+//! Whoever turns a shard appends to them, under the shard's lock. Nothing here knows what an identifier
+//! (`Id`) is.
 //!
-//! Locks: the shard's before an identifier's event queue's before a queue's; a listener's event queue before a request's.
-//! Nothing that is dropped under the shard's lock takes it: a queue and a event queue own no identifier and
-//! no device.
+//! Locks are taken in this order: the shard's, that of a listener's event queue, that of an identifier's, that
+//! of a channel's. Nothing that is dropped under the shard's lock takes it: no queue owns an identifier or a
+//! device.
 
 use std::sync::{Arc, Weak};
 
@@ -40,11 +41,12 @@ pub(super) struct PendingEvent<Id> {
     pub(super) message: CmMessage<Id>,
 }
 
+/// What has happened to an identifier.
 #[derive(Debug)]
 pub(super) enum CmMessage<Id> {
-    /// Of the connection manager of a device. A request comes with the event queue of who listens.
+    /// The connection manager of a device tells it. A request comes with the event queue of its listener.
     Manager { device: WeakDevice, event: Box<cm::CmEvent>, listener: Option<Arc<IdQueue<Id>>> },
-    /// Made by a call of the program itself.
+    /// A call of the program itself has caused it.
     Local { kind: CmEventKind, status: i32, param: CmParam },
 }
 
@@ -56,7 +58,7 @@ pub(super) struct Request<Id> {
     pub(super) id_queue: Arc<IdQueue<Id>>,
 }
 
-/// By the addresses of the event queues: that of the identifier, and that of who listens.
+/// The keys are the addresses of event queues: the identifier's, and its listener's.
 impl<Id> Keyed for PendingEvent<Id> {
     type Key = usize;
 
