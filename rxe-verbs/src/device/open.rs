@@ -288,6 +288,15 @@ impl Device {
         &self.inner.shards.get(shards.bits().trailing_zeros() as usize).shard
     }
 
+    /// Returns the shards of these bits, by their numbers.
+    pub(crate) fn shards_among(&self, mut bits: u32) -> impl Iterator<Item = &Shard> {
+        std::iter::from_fn(move || {
+            let number = (bits != 0).then(|| bits.trailing_zeros())?;
+            bits &= bits - 1;
+            Some(&**self.shard_at(number as usize))
+        })
+    }
+
     /// All shards that there are.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.inner.shards.iter().map(|member| &*member.shard)

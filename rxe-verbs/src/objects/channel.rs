@@ -11,6 +11,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::objects::cq::{ChannelEvents, CompletionQueue};
 use crate::observe::{Counted, Kind, UseCounts, closed};
+use crate::progress::Shard;
 
 /// Tells a program that sleeps in its own event loop which of its completion queues got something.
 ///
@@ -49,13 +50,8 @@ impl CompletionChannel {
     pub fn before_sleep(&self) -> Result<()> {
         self.events.fd().ensure()?;
         self.device.first_of(self.events.shards()).serve_sleeper()?;
-        let mut others = self.events.shards().bits();
-        others &= others.wrapping_sub(1);
-        while others != 0 {
-            self.device.shard_at(others.trailing_zeros() as usize).serve_sleeper()?;
-            others &= others - 1;
-        }
-        Ok(())
+        let bits = self.events.shards().bits();
+        self.device.shards_among(bits & bits.wrapping_sub(1)).try_for_each(Shard::serve_sleeper)
     }
 
     /// Ends it.

@@ -65,17 +65,6 @@ impl Drop for CqInner {
     }
 }
 
-impl CqInner {
-    /// The shards of these bits.
-    fn shards_among(&self, mut bits: u32) -> impl Iterator<Item = &Shard> {
-        std::iter::from_fn(move || {
-            let number = (bits != 0).then(|| bits.trailing_zeros())?;
-            bits &= bits - 1;
-            Some(&**self.device.shard_at(number as usize))
-        })
-    }
-}
-
 impl CompletionQueue {
     pub(crate) fn new(
         device: Device,
@@ -150,7 +139,7 @@ impl CompletionQueue {
     /// The other shards of its queue pairs. Their drivers work without being asked.
     fn other_shards(&self) -> impl Iterator<Item = &Shard> {
         let bits = self.inner.shards.bits();
-        self.inner.shards_among(bits & bits.wrapping_sub(1))
+        self.inner.device.shards_among(bits & bits.wrapping_sub(1))
     }
 
     /// Turns its shards, one after another, until it has a completion.
@@ -172,7 +161,7 @@ impl CompletionQueue {
     fn turn_and_check(&self) -> Result<()> {
         let works = self.turn().and_then(|()| self.check());
         if works.is_err() {
-            self.inner.shards_among(self.inner.shards.bits()).for_each(Shard::end_failure);
+            self.inner.device.shards_among(self.inner.shards.bits()).for_each(Shard::end_failure);
         }
         works
     }
@@ -386,7 +375,10 @@ impl CompletionQueue {
             Some(slow) => slow.poll(&self.inner.queue),
         };
         if next.as_ref().is_some_and(|completion| completion.status != Status::Success) {
-            self.inner.shards_among(self.inner.shards.bits()).for_each(Shard::tell_observers);
+            self.inner
+                .device
+                .shards_among(self.inner.shards.bits())
+                .for_each(Shard::tell_observers);
         }
         next
     }

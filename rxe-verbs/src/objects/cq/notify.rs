@@ -54,7 +54,7 @@ impl Notify for Notifier {
 
     fn overflowed(&self) {
         let Some(owner) = self.owner.upgrade() else { return };
-        owner.shards_among(owner.shards.bits()).for_each(Shard::wake_driver);
+        owner.device.shards_among(owner.shards.bits()).for_each(Shard::wake_driver);
     }
 }
 
