@@ -2,6 +2,32 @@
 
 use std::ops::{AddAssign, Range};
 
+/// Defines a struct of counters, how two of them are added, and the names of all.
+macro_rules! counters {
+    ($(#[$attribute:meta])* pub struct $name:ident {
+        $($(#[$doc:meta])* pub $counter:ident: u64,)*
+    }) => {
+        $(#[$attribute])*
+        pub struct $name {
+            $($(#[$doc])* pub $counter: u64,)*
+        }
+
+        impl AddAssign<Self> for $name {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$counter += other.$counter;)*
+            }
+        }
+
+        impl $name {
+            /// Returns all counters with their names, in the order of the fields.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($counter), self.$counter)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
 /// The counters of a backend since it was opened, in packets unless a field says bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -37,43 +63,6 @@ pub struct Counters {
     /// Packets dropped, duplicated, delayed or damaged on purpose by the fault wrapper.
     pub injected: u64,
 }
-
-impl AddAssign<Self> for Counters {
-    fn add_assign(&mut self, other: Self) {
-        // The pattern names every field, so that a new field cannot be forgotten here.
-        let Self {
-            rx_packets,
-            rx_bytes,
-            rx_overflow,
-            rx_unusable,
-            tx_packets,
-            tx_bytes,
-            tx_unlabelled,
-            tx_no_buffer,
-            tx_unreachable,
-            tx_denied,
-            tx_down,
-            tx_too_big,
-            tx_bad_address,
-            tx_other,
-            injected,
-        } = other;
-        self.rx_packets += rx_packets;
-        self.rx_bytes += rx_bytes;
-        self.rx_overflow += rx_overflow;
-        self.rx_unusable += rx_unusable;
-        self.tx_packets += tx_packets;
-        self.tx_bytes += tx_bytes;
-        self.tx_unlabelled += tx_unlabelled;
-        self.tx_no_buffer += tx_no_buffer;
-        self.tx_unreachable += tx_unreachable;
-        self.tx_denied += tx_denied;
-        self.tx_down += tx_down;
-        self.tx_too_big += tx_too_big;
-        self.tx_bad_address += tx_bad_address;
-        self.tx_other += tx_other;
-        self.injected += injected;
-    }
 }
 
 impl Counters {

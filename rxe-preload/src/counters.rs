@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use rxe_net::report::network_namespace;
 use rxe_verbs::device::sysfs;
-use rxe_verbs::report::{PORT_COUNTERS, port_counters};
+use rxe_verbs::observe::{PORT_COUNTERS, port_counters};
 
 use crate::ffi::set_errno;
 

@@ -154,13 +154,12 @@ impl End {
 
     /// Returns the next message, or `None` if none comes within `timeout`.
     fn message(&self, timeout: Duration) -> Result<Option<Vec<u8>>> {
-        let mut done = Vec::new();
-        self.cq.wait(1, &mut done, Some(timeout))?;
-        match done.first() {
-            Some(done) if done.id == 1 && done.status == Status::Success => {
+        match self.cq.wait_one(timeout) {
+            Ok(done) if done.id == 1 && done.status == Status::Success => {
                 Ok(Some(self.inbox.to_vec(..done.byte_len as usize)?))
             }
-            _ => Ok(None),
+            Ok(_) | Err(Error::TimedOut { .. }) => Ok(None),
+            Err(e) => Err(e),
         }
     }
 }

@@ -71,6 +71,33 @@ pub enum Error {
     },
 }
 
+/// Why not all of a list of requests were posted.
+#[derive(Debug)]
+pub struct PostError {
+    /// How many were posted: those before the one that could not be.
+    pub posted: usize,
+    /// Why that one was not.
+    pub error: Error,
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for PostError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<PostError> for Error {
+    fn from(error: PostError) -> Self {
+        error.error
+    }
+}
+
 impl Error {
     pub(crate) fn io(what: &'static str, source: impl Into<io::Error>) -> Self {
         Self::Io { what, source: source.into() }

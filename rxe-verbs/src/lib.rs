@@ -20,6 +20,8 @@
 //! - [`device::DeviceAttr`]: what there may be of each thing, and how large; all of it is enforced.
 //! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why;
 //!   [`Status::meaning`]: what a status usually means, and what to do.
+//! - [`observe`]: counters, objects and packets of devices that other processes have open.
+//! - [`cluster`]: many hosts in one process and in virtual time.
 //! - `task` (feature `tokio`): completions and events as futures.
 //!
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
@@ -57,49 +59,32 @@
 //! # }
 //! ```
 
-mod ah;
-mod channel;
 pub mod cluster;
 pub mod cm;
-mod cq;
 pub mod device;
 mod device_error;
-mod dm;
 mod error;
 mod event;
 mod faults;
-mod mr;
-mod mw;
-mod on_demand;
+mod objects;
+pub mod observe;
 mod os;
-mod pd;
 mod progress;
-mod qp;
-pub mod report;
-mod srq;
 #[cfg(feature = "tokio")]
 pub mod task;
-mod usage;
-mod xrc;
 
-pub use ah::AddressHandle;
-pub use channel::CompletionChannel;
-pub use cq::CompletionQueue;
 pub use device::{Device, DeviceInfo, OpenOptions, SourcePortError, SourcePortPolicy};
-pub use dm::DeviceMemory;
-pub use error::{Error, Result};
+pub use error::{Error, PostError, Result};
 pub use event::{AsyncEvent, AsyncKind};
 pub use faults::{FaultError, FaultPlan, InjectedFaults, VerbsFault};
-pub use mr::{MemoryRegion, Reregistration};
-pub use mw::MemoryWindow;
-pub use on_demand::Prefetch;
+pub use objects::{
+    AddressHandle, CompletionChannel, CompletionQueue, ConnectOptions, DeviceMemory, Endpoint,
+    MemoryRegion, MemoryWindow, Prefetch, ProtectionDomain, QpBuilder, QueuePair, Request,
+    Reregistration, SharedReceiveQueue, XrcDomain,
+};
+pub use observe::UseCounts;
 pub use os::{handle_memory_faults, recover_from_fault};
-pub use pd::ProtectionDomain;
 pub use progress::{AckPolicy, flush_before_exit};
-pub use qp::{ConnectOptions, Endpoint, QpBuilder, QueuePair, Request};
-pub use srq::SharedReceiveQueue;
-pub use usage::UseCounts;
-pub use xrc::XrcDomain;
 
 pub use rxe_core::VerbsError;
 pub use rxe_core::engine::{Counters, Event, Limits};

@@ -49,12 +49,11 @@ use tokio::runtime::Handle;
 use tokio::select;
 use tokio::sync::Notify;
 
-use crate::channel::CompletionChannel;
 use crate::cm::{CmEvent, EventChannel};
-use crate::cq::CompletionQueue;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::AsyncEvent;
+use crate::objects::{CompletionChannel, CompletionQueue};
 
 /// A completion queue that tasks wait on.
 ///
@@ -151,7 +150,7 @@ impl Completions {
                 let _ = self.queue.arm(false);
             }
             let room = depth.saturating_sub(polled.len());
-            let got = self.queue.poll_each(room, |completion| polled.push_back(completion))?;
+            let got = self.queue.poll(room, |completion| polled.push_back(completion))?;
             if got > 0 {
                 self.more.notify_waiters();
             }

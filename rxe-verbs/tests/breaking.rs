@@ -64,7 +64,7 @@ fn every_request_completes_once_however_its_queue_pair_ends() {
                     let request =
                         SendRequest::new(id, send(None), Payload::Inline([1; 8][..].into()));
                     let request = SendRequest { flags: SendFlags::SIGNALED, ..request };
-                    if a.qp.post_send(request).is_ok() {
+                    if a.qp.post_send([request]).is_ok() {
                         taken.fetch_add(1, Ordering::SeqCst);
                     }
                 }

@@ -49,9 +49,9 @@ fn a_queue_changes_size_and_loses_nothing() {
     assert_eq!(smaller.errno(), libc::EINVAL, "{smaller}");
     assert_eq!(cq.depth(), 64);
     let mut done = Vec::new();
-    assert_eq!(cq.poll(10, &mut done).unwrap(), 10);
+    assert_eq!(cq.poll(10, |completion| done.push(completion)).unwrap(), 10);
     cq.resize(30).unwrap();
-    cq.poll(64, &mut done).unwrap();
+    cq.poll(64, |completion| done.push(completion)).unwrap();
     assert_eq!(done.iter().map(|c| c.id).collect::<Vec<_>>(), (0..40).collect::<Vec<_>>());
 }
 
@@ -150,7 +150,7 @@ fn all_queue_pairs_behind_a_queue_that_overflows_end_and_no_other() {
     assert_eq!((spared.state(), fresh.state()), (QpState::Rts, QpState::Reset));
     // What had found room is there, in order; then the error is told.
     let mut done = Vec::new();
-    cq.poll(16, &mut done).unwrap();
+    cq.poll(16, |completion| done.push(completion)).unwrap();
     assert_eq!(
         done.iter().map(|c| (c.id, c.status)).collect::<Vec<_>>(),
         [(0, Status::Success), (1, Status::Success), (2, Status::Success), (3, Status::Success),]

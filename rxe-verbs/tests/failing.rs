@@ -155,12 +155,12 @@ fn five_are_flushed(side: &Side, mut take: impl FnMut() -> Result<Completion>) {
 #[test]
 fn what_was_accepted_completes_as_flushed_before_the_failure_is_told() {
     let (device, fuse) = bomb(false);
-    let sides: Vec<_> = (0..5).map(|_| Side::new(device.clone())).collect();
+    let sides: Vec<_> = (0..4).map(|_| Side::new(device.clone())).collect();
     sides.iter().for_each(accepts_five);
     let unused = Side::new(device.clone());
     light(&fuse);
     thread::scope(|scope| {
-        let [waits, polls, takes, each, spins] = &sides[..] else { panic!() };
+        let [waits, polls, each, spins] = &sides[..] else { panic!() };
         scope.spawn(|| five_are_flushed(waits, || waits.cq.wait_one(TIMEOUT)));
         scope.spawn(|| {
             five_are_flushed(polls, || {
@@ -172,16 +172,9 @@ fn what_was_accepted_completes_as_flushed_before_the_failure_is_told() {
             });
         });
         scope.spawn(|| {
-            five_are_flushed(takes, || {
-                let mut one = Vec::new();
-                while takes.cq.poll(1, &mut one)? == 0 {}
-                Ok(one[0])
-            });
-        });
-        scope.spawn(|| {
             five_are_flushed(each, || {
                 let mut one = None;
-                while each.cq.poll_each(1, |done| one = Some(done))? == 0 {}
+                while each.cq.poll(1, |done| one = Some(done))? == 0 {}
                 Ok(one.unwrap())
             });
         });

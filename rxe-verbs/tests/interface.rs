@@ -278,7 +278,7 @@ fn is_removed(a: &Side) {
     assert_eq!(a.device.poll_async_event(), None, "once for all shards");
     let ended = [a.done(), a.done()].map(|done| (done.id, done.status));
     assert_eq!(ended, [(1, Status::WorkRequestFlushed), (2, Status::WorkRequestFlushed)]);
-    let over = a.cq.poll(1, &mut Vec::new()).unwrap_err();
+    let over = a.cq.poll(1, drop).unwrap_err();
     assert_eq!(over.errno(), libc::EIO);
     assert!(a.device.is_removed() && usable(&a.device).is_empty());
     assert_eq!(a.device.port_attr().state, device::PortState::Down);

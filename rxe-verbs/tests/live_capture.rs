@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{Packet, icrc};
 use rxe_lab::capture::{Blocks, Direction};
-use rxe_verbs::report::{CapturePiece, DeviceCapture, Silence};
+use rxe_verbs::observe::{CapturePiece, DeviceCapture, Silence};
 use rxe_verbs::*;
 
 /// A process's devices are captured all together.

@@ -247,7 +247,9 @@ fn requests_that_contradict_themselves_are_not_taken() {
     let (sge, remote) = (memory.slice(..8), b.region(64).remote(0));
     let qp = &a.qp;
     let raw = |op, payload| {
-        qp.post_send(SendRequest { flags: SendFlags::SIGNALED, ..SendRequest::new(1, op, payload) })
+        let request = SendRequest::new(1, op, payload);
+        let request = SendRequest { flags: SendFlags::SIGNALED, ..request };
+        Ok::<_, Error>(qp.post_send([request])?)
     };
     let sges = |list: &[Sge]| Payload::Sges(list.into());
     let odd = Remote { addr: remote.addr + 1, ..remote };
@@ -281,8 +283,8 @@ fn requests_that_contradict_themselves_are_not_taken() {
         ..SendRequest::new(id, SendOp::Write { remote, imm: None }, none.clone())
     };
     let wrong = SendRequest { xrc_srq: Some(1), ..send(2) };
-    let (taken, error) = a.qp.post_send_list([send(1), wrong, send(3)]).unwrap_err();
-    assert_eq!((taken, error.errno()), (1, EINVAL), "those before it were taken, none behind it");
+    let PostError { posted, error } = a.qp.post_send([send(1), wrong, send(3)]).unwrap_err();
+    assert_eq!((posted, error.errno()), (1, EINVAL), "those before it were taken, none behind it");
     assert_eq!(a.ok().id, 1);
     works(&a, &b);
 }

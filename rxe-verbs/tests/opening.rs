@@ -85,7 +85,7 @@ fn an_overflowed_queue_says_so() {
         while qp.state() == QpState::Rts {
             std::thread::yield_now();
         }
-        if let Err(e) = cq.poll(1, &mut done) {
+        if let Err(e) = cq.poll(1, |completion| done.push(completion)) {
             break e;
         }
     };

@@ -199,13 +199,13 @@ fn a_list_of_requests_is_carried_out_in_order() {
         let request = a.qp.write_bytes(i.into(), &[i; 8], to.remote(0));
         (if i == 99 { request } else { request.unsignaled() }).build().unwrap()
     });
-    assert_eq!(a.qp.post_send_list(many).unwrap(), 100);
+    a.qp.post_send(many).unwrap();
     assert_eq!(a.ok().id, 99);
     assert_eq!(to.to_vec(..).unwrap(), [99; 8]);
     let depth = a.qp.cap().max_send_wr as usize;
     a.qp.to_error().unwrap();
     let forever = std::iter::repeat_with(|| a.qp.send_bytes(0, b"").build().unwrap());
-    let (taken, why) = a.qp.post_send_list(forever.take(depth + 1)).unwrap_err();
-    assert_eq!(taken, depth);
+    let why = a.qp.post_send(forever.take(depth + 1)).unwrap_err();
+    assert_eq!(why.posted, depth);
     assert!(why.to_string().contains("the send queue is full"), "{why}");
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use common::*;
-use rxe_verbs::report::{DeviceReport, Subject, ask};
+use rxe_verbs::observe::{DeviceReport, Subject, ask};
 use rxe_verbs::*;
 
 /// What the devices of this process say.

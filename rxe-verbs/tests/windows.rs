@@ -118,7 +118,7 @@ fn a_bind_and_what_relies_on_it_are_posted_together() {
         let key = bind.new_rkey().unwrap();
         let tell = l.owner.qp.send_bytes(2, &key.value().to_ne_bytes());
         let requests = [bind.build().unwrap(), tell.build().unwrap()];
-        l.owner.qp.post_send_list(requests).unwrap();
+        l.owner.qp.post_send(requests).unwrap();
         l.peer.ok();
         let told = l.scratch.to_vec(..4).unwrap().try_into().unwrap();
         let rkey = Key::new(u32::from_ne_bytes(told));

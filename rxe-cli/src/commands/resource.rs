@@ -1,7 +1,7 @@
 //! `rxe resource`: `rdma resource` for the devices of the running processes.
 
 use clap::{Subcommand, ValueEnum};
-use rxe_verbs::report::Subject;
+use rxe_verbs::observe::Subject;
 
 use crate::common::running::{Column, Running, Which, table};
 use crate::common::{Align, Error, WIDTH, print, print_error, print_json};

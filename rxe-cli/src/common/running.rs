@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use rxe_net::{process_is_stopped, process_name};
 use rxe_verbs::device::{DeviceError, DeviceInfo};
-use rxe_verbs::report::{self, DeviceReport, Record, Silence, Subject};
+use rxe_verbs::observe::{self, DeviceReport, Record, Silence, Subject};
 use serde_json::{Map, Value};
 
 use super::{Align, Error, WIDTH, print_error};
@@ -51,7 +51,7 @@ impl Which {
         let mut notices = Vec::new();
         let mut open = BTreeSet::new();
         let wanted: Vec<_> = self.devices.iter().map(|name| Named::new(name)).collect();
-        for report in report::ask(subject) {
+        for report in observe::ask(subject) {
             if self.pid.is_some() && report.pid != self.pid {
                 continue;
             }
@@ -159,7 +159,7 @@ impl Running {
 
     /// Returns the first record of this kind.
     pub(crate) fn record(&self, kind: &str) -> Option<&Record> {
-        self.records().iter().find(|record| record.kind() == kind)
+        self.report.record(kind)
     }
 
     /// Returns the number of objects, which may exceed the number of records.

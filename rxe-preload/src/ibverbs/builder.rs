@@ -141,7 +141,11 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let built = unsafe { building(qp) };
     let outcome = own.and_then(|()| match built.wrong.take() {
         Some(failure) => Err(failure),
-        None => this.pair.post_send_all(&mut built.requests).map_err(Failure::from),
+        None => {
+            let all = this.pair.check_post_send(&built.requests);
+            let posted = all.and_then(|()| Ok(this.pair.post_send(built.requests.drain(..))?));
+            posted.map_err(Failure::from)
+        }
     });
     built.requests.clear();
     // SAFETY: as above.

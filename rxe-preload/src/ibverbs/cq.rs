@@ -175,7 +175,7 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
     }
     let max = usize::try_from(count).unwrap_or(0);
     let mut at = 0;
-    let result = this.queue.poll_each(max, |completion| {
+    let result = this.queue.poll(max, |completion| {
         // SAFETY: the caller has room for `count` completions, and no more than that are reported.
         unsafe { wc.add(at).write(work_completion(&completion)) };
         if completion.status != Status::Success {

@@ -63,7 +63,7 @@ pub(super) unsafe extern "C" fn bind_mw(
     let outcome = op.and_then(|op| {
         let mut request = SendRequest::new(bind.wr_id, op, Payload::Sges(SgeList::new()));
         request.flags = SendFlags::from_bits_truncate(bind.send_flags);
-        this.pair.post_send(request)?;
+        this.pair.post_send([request]).map_err(|e| e.error)?;
         // SAFETY: the header's own field; the program does not use it meanwhile.
         unsafe { (*mw).rkey = new_key };
         Ok(())

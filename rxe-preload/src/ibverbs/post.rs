@@ -65,12 +65,12 @@ pub(super) unsafe extern "C" fn post_send(
             }
         }
     });
-    let failure = match this.pair.post_send_list(requests) {
-        Ok(_) => match wrong {
+    let failure = match this.pair.post_send(requests) {
+        Ok(()) => match wrong {
             Ok(()) => return 0,
             Err(failure) => failure,
         },
-        Err((_, e)) => e.into(),
+        Err(e) => e.error.into(),
     };
     let failure = failure.of_qp(this.pair.qpn());
     explain::refused("ibv_post_send", failure.text.as_deref());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rxe_verbs::DeviceInfo;
 use rxe_verbs::device::links;
-use rxe_verbs::report::{PORT_COUNTERS, port_counters};
+use rxe_verbs::observe::{PORT_COUNTERS, port_counters};
 
 use super::message::{Attributes, Request};
 use super::resources::{self, Kind, PORT_INDEX};

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use rxe_verbs::DeviceInfo;
-use rxe_verbs::report::{DeviceReport, Record, Subject, ask_in_this_network};
+use rxe_verbs::observe::{DeviceReport, Record, Subject, TIMEOUT, ask_device};
 
 use super::message::Attributes;
 use crate::ibverbs::device::Present;
@@ -183,10 +183,7 @@ pub(super) fn summary(head: Attributes, device: &Present) -> Attributes {
 }
 
 fn reports(device: &Present, subject: Subject) -> Vec<DeviceReport> {
-    let mut reports = ask_in_this_network(subject);
-    reports.retain(|report| report.device("name") == Some(device.info.name()));
-    reports.sort_by_key(|report| report.pid);
-    reports
+    ask_device(device.info.name(), subject, TIMEOUT)
 }
 
 fn qp(entry: Attributes, record: &Record) -> Attributes {

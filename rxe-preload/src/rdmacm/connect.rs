@@ -94,7 +94,7 @@ impl Id {
 
     /// Sets the program's parameters before they are used to modify its queue pair.
     fn prepare(&self, param: &ConnParam) {
-        self.cm.set_terms(param);
+        self.cm.set_conn_param(param);
     }
 
     /// Completes a connection that the peer has accepted: moves the queue pair to RTS and tells the

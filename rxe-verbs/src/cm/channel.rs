@@ -11,7 +11,7 @@ use rxe_core::cm::service::PortSpace;
 use rxe_core::types::Time;
 use rxe_sys::EventFd;
 
-use super::agent::destroy_requests;
+use super::cm_port::destroy_requests;
 use super::devices::{self, DeviceSource, Given};
 use super::id::CmId;
 use super::process::{CmEvent, process};
@@ -106,8 +106,8 @@ impl EventChannel {
     /// that takes the second event of a connection finds what the first one has made.
     pub fn take_event<R>(&self, mut f: impl FnMut(CmEvent) -> Option<R>) -> Option<R> {
         let _turn = self.inner.turn.lock();
-        while let Some(raw) = self.inner.queue.take() {
-            if let Some(known) = process(&self.inner, raw).and_then(&mut f) {
+        while let Some(pending) = self.inner.queue.take() {
+            if let Some(known) = process(&self.inner, pending).and_then(&mut f) {
                 return Some(known);
             }
         }
@@ -142,7 +142,7 @@ impl CmId {
     /// Lets events come through another channel from now on.
     pub fn migrate(&self, channel: &EventChannel) {
         let mut state = self.state();
-        self.inner.mailbox.migrate(&channel.inner.queue);
+        self.inner.id_queue.migrate(&channel.inner.queue);
         let old = std::mem::replace(&mut state.channel, Arc::clone(&channel.inner));
         drop(state);
         drop(old);

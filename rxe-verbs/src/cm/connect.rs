@@ -10,14 +10,14 @@ use rxe_core::mem::Access;
 use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{AckTimeout, Qpn, RnrTimer};
 
-use super::agent::Listen;
+use super::cm_port::Listen;
 use super::error::{invalid, os, refused};
 use super::event::ConnParam;
 use super::id::CmId;
 use super::state::{Stage, State};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::qp::QueuePair;
+use crate::objects::QueuePair;
 
 impl CmId {
     /// Takes requests for its port from now on, with room for `backlog` that are not taken as events
@@ -46,7 +46,7 @@ impl CmId {
         if devices.is_empty() {
             return Err(os("find a device", libc::ENODEV));
         }
-        let mailbox = &self.inner.mailbox;
+        let id_queue = &self.inner.id_queue;
         let wanted = Listen {
             service_id: self.inner.space.service_id(local.port()),
             address: local.ip(),
@@ -56,7 +56,7 @@ impl CmId {
         let mut listening = Vec::new();
         let mut failed = None;
         for device in devices {
-            match device.listen(wanted, mailbox) {
+            match device.listen(wanted, id_queue) {
                 Ok(listener) => listening.push((device, listener)),
                 Err(e) => failed = Some(e),
             }
@@ -67,7 +67,7 @@ impl CmId {
             && (listening.is_empty() || taken)
         {
             for (device, listener) in listening {
-                device.unlisten(listener, mailbox);
+                device.unlisten(listener, id_queue);
             }
             return Err(e);
         }
@@ -97,31 +97,31 @@ impl CmId {
             traffic_class: state.options.tos,
         };
         let header = IpCmHeader { src: local, dst: peer.ip() }.emit();
-        let mailbox = &self.inner.mailbox;
+        let id_queue = &self.inner.id_queue;
         let conn = if self.is_datagram() {
             let mut req = SidrReq { partition_key: 0xffff, service_id, ..SidrReq::default() };
             fill(&mut req.private_data, &header, &param.private_data)?;
-            device.with_cm(|agent, now| {
-                let id = agent.manager.resolve(now, route, req)?;
-                agent.register(id, mailbox);
+            device.with_cm(|port, now| {
+                let id = port.manager.resolve(now, route, req)?;
+                port.register(id, id_queue);
                 Ok(id)
             })?
         } else {
             let qpn = self.qpn_for(&mut state, param)?;
             state.take_param(param, &device);
-            let terms = &state.terms;
+            let agreed = &state.agreed;
             let primary = mad::Path {
                 local_lid: 0xffff,
                 remote_lid: 0xffff,
                 local_gid: route.local,
                 remote_gid: route.remote,
-                flow_label: if peer.is_ipv6() { terms.flow_label } else { 0 },
+                flow_label: if peer.is_ipv6() { agreed.flow_label } else { 0 },
                 traffic_class: route.traffic_class,
                 hop_limit: 64,
-                local_ack_timeout: terms.ack_timeout.code(),
+                local_ack_timeout: agreed.ack_timeout.code(),
                 ..mad::Path::default()
             };
-            let (transport_service_type, extended_transport_type) = match terms.service {
+            let (transport_service_type, extended_transport_type) = match agreed.service {
                 QpType::Uc => (1, 0),
                 QpType::XrcSend | QpType::XrcRecv => (3, 1),
                 QpType::Rc | QpType::Ud => (0, 0),
@@ -129,24 +129,24 @@ impl CmId {
             let mut req = Req {
                 service_id,
                 local_qpn: qpn,
-                responder_resources: terms.responder_resources,
-                initiator_depth: terms.initiator_depth,
+                responder_resources: agreed.responder_resources,
+                initiator_depth: agreed.initiator_depth,
                 transport_service_type,
                 extended_transport_type,
                 end_to_end_flow_control: param.flow_control,
                 starting_psn: state.psn,
-                retry_count: terms.retry_count,
+                retry_count: agreed.retry_count,
                 partition_key: 0xffff,
                 path_mtu: device.active_mtu().to_verbs(),
-                rnr_retry_count: terms.rnr_retry_count,
+                rnr_retry_count: agreed.rnr_retry_count,
                 srq: state.qp.as_ref().map_or(param.srq, |qp| qp.srq().is_some()),
                 primary,
                 ..Req::default()
             };
             fill(&mut req.private_data, &header, &param.private_data)?;
-            device.with_cm(|agent, now| {
-                let id = agent.manager.connect(now, route, req)?;
-                agent.register(id, mailbox);
+            device.with_cm(|port, now| {
+                let id = port.manager.connect(now, route, req)?;
+                port.register(id, id_queue);
                 Ok(id)
             })?
         };
@@ -163,7 +163,7 @@ impl CmId {
     /// refused then.
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
         let mut state = self.state();
-        let (Stage::Asked, Some(conn), Some(device)) =
+        let (Stage::Requested, Some(conn), Some(device)) =
             (state.stage, state.conn, state.device.clone())
         else {
             return Err(invalid("there is no request to accept"));
@@ -175,20 +175,20 @@ impl CmId {
                 .unwrap_or_else(|| state.qp.as_ref().map_or(super::UDP_QKEY, |qp| qp.qkey()));
             let mut rep = SidrRep { qpn, qkey, ..SidrRep::default() };
             fill(&mut rep.private_data, &[], &param.private_data)?;
-            device.with_cm(|agent, now| agent.answer_sidr(now, conn, rep))?.map_err(refused)?;
+            device.with_cm(|port, now| port.answer_sidr(now, conn, rep))?.map_err(refused)?;
             state.conn = None;
             state.stage = Stage::Connected;
             return Ok(());
         }
-        let retry_count = state.terms.retry_count;
+        let retry_count = state.agreed.retry_count;
         state.take_param(param, &device);
         // The asking side decides.
-        state.terms.retry_count = retry_count;
+        state.agreed.retry_count = retry_count;
         let mut rep = Rep {
             local_qpn: qpn,
             starting_psn: state.psn,
-            responder_resources: state.terms.responder_resources,
-            initiator_depth: state.terms.initiator_depth,
+            responder_resources: state.agreed.responder_resources,
+            initiator_depth: state.agreed.initiator_depth,
             target_ack_delay: 15,
             // There is no alternate path.
             failover_accepted: 1,
@@ -203,12 +203,12 @@ impl CmId {
             && let Err(e) = bring_up(&state, &qp)
         {
             let reason = RejReason::NO_RESOURCES;
-            let _ = device.with_cm(|agent, _| agent.refuse(conn, reason));
+            let _ = device.with_cm(|port, _| port.refuse(conn, reason));
             state.conn = None;
             state.stage = Stage::Over;
             return Err(e);
         }
-        device.with_cm(|agent, now| agent.manager.accept(now, conn, rep))?.map_err(refused)?;
+        device.with_cm(|port, now| port.manager.accept(now, conn, rep))?.map_err(refused)?;
         state.stage = Stage::Accepted;
         Ok(())
     }
@@ -228,7 +228,7 @@ impl CmId {
     /// There is nothing to refuse.
     pub fn reject_with(&self, reason: RejReason, private_data: &[u8]) -> Result<()> {
         let mut state = self.state();
-        let (Stage::Asked | Stage::Answered, Some(conn), Some(device)) =
+        let (Stage::Requested | Stage::Replied, Some(conn), Some(device)) =
             (state.stage, state.conn, state.device.clone())
         else {
             return Err(invalid("there is nothing to reject"));
@@ -236,12 +236,12 @@ impl CmId {
         if self.is_datagram() {
             let mut rep = SidrRep { status: mad::SidrStatus::REJECT.0, ..SidrRep::default() };
             fill(&mut rep.private_data, &[], private_data)?;
-            device.with_cm(|agent, now| agent.answer_sidr(now, conn, rep))?
+            device.with_cm(|port, now| port.answer_sidr(now, conn, rep))?
         } else {
             if private_data.len() > 148 {
                 return Err(too_long());
             }
-            device.with_cm(|agent, _| agent.reject(conn, reason, private_data))?
+            device.with_cm(|port, _| port.reject(conn, reason, private_data))?
         }
         .map_err(refused)?;
         state.conn = None;
@@ -260,12 +260,12 @@ impl CmId {
     }
 
     pub(super) fn establish_in(&self, state: &mut State) -> Result<()> {
-        let (Stage::Answered, Some(conn), Some(device)) =
+        let (Stage::Replied, Some(conn), Some(device)) =
             (state.stage, state.conn, state.device.clone())
         else {
             return Err(invalid("the peer has not accepted"));
         };
-        device.with_cm(|agent, _| agent.manager.establish(conn, &[]))?.map_err(refused)?;
+        device.with_cm(|port, _| port.manager.establish(conn, &[]))?.map_err(refused)?;
         state.stage = Stage::Connected;
         Ok(())
     }
@@ -282,7 +282,7 @@ impl CmId {
             return Err(invalid("there is no connection"));
         };
         drop(state);
-        device.with_cm(|agent, _| agent.manager.communication_established(conn))
+        device.with_cm(|port, _| port.manager.communication_established(conn))
     }
 
     /// Ends the connection, or agrees to its end. The queue pair goes into the error state: what is
@@ -300,7 +300,7 @@ impl CmId {
         {
             qp.to_error()?;
         }
-        device.with_cm(|agent, now| agent.manager.disconnect(now, conn, &[]))?.map_err(refused)?;
+        device.with_cm(|port, now| port.manager.disconnect(now, conn, &[]))?.map_err(refused)?;
         state.stage = Stage::Disconnecting;
         Ok(())
     }
@@ -326,14 +326,14 @@ impl CmId {
         self.state().psn
     }
 
-    /// Settles the terms by which a request is going to be accepted, for a program that brings its own
+    /// Sets the parameters with which a request is going to be accepted, for a program that brings its own
     /// queue pair up before it calls [`CmId::accept`]. Without a request it does nothing.
-    pub fn set_terms(&self, param: &ConnParam) {
+    pub fn set_conn_param(&self, param: &ConnParam) {
         let mut state = self.state();
-        if let (Stage::Asked, Some(device)) = (state.stage, state.device.clone()) {
-            let retry_count = state.terms.retry_count;
+        if let (Stage::Requested, Some(device)) = (state.stage, state.device.clone()) {
+            let retry_count = state.agreed.retry_count;
             state.take_param(param, &device);
-            state.terms.retry_count = retry_count;
+            state.agreed.retry_count = retry_count;
         }
     }
 
@@ -356,30 +356,30 @@ impl State {
     fn take_param(&mut self, param: &ConnParam, device: &Device) {
         let limit = device.limits().max_rd_atomic;
         let (mut depth, mut resources) = (param.initiator_depth, param.responder_resources);
-        if matches!(self.stage, Stage::Asked) {
+        if matches!(self.stage, Stage::Requested) {
             // All that the peer offers, or wants, if the program says "as much as possible".
             if depth == u8::MAX {
-                depth = self.terms.initiator_depth;
+                depth = self.agreed.initiator_depth;
             }
             if resources == u8::MAX {
-                resources = self.terms.responder_resources;
+                resources = self.agreed.responder_resources;
             }
         }
-        self.terms.initiator_depth = depth.min(limit);
-        self.terms.responder_resources = resources.min(limit);
-        self.terms.retry_count = param.retry_count.min(7);
-        if !matches!(self.stage, Stage::Asked) {
-            self.terms.rnr_retry_count = param.rnr_retry_count.min(7);
+        self.agreed.initiator_depth = depth.min(limit);
+        self.agreed.responder_resources = resources.min(limit);
+        self.agreed.retry_count = param.retry_count.min(7);
+        if !matches!(self.stage, Stage::Requested) {
+            self.agreed.rnr_retry_count = param.rnr_retry_count.min(7);
         }
         if let Some(timeout) = self.options.ack_timeout {
-            self.terms.ack_timeout = timeout;
+            self.agreed.ack_timeout = timeout;
         }
     }
 
     /// See [`CmId::init_qp_attr`].
     pub(super) fn qp_attr(&self, datagram: bool, to: QpState) -> Result<(QpAttr, AttrMask)> {
         let attr = QpAttr { qp_state: to, ..QpAttr::default() };
-        let service = self.terms.service;
+        let service = self.agreed.service;
         let answers = matches!(service, QpType::Rc | QpType::XrcRecv);
         let asks = matches!(service, QpType::Rc | QpType::XrcSend);
         Ok(match to {
@@ -405,17 +405,17 @@ impl State {
             QpState::Rtr => {
                 let known = matches!(
                     self.stage,
-                    Stage::Asked | Stage::Accepted | Stage::Answered | Stage::Connected
+                    Stage::Requested | Stage::Accepted | Stage::Replied | Stage::Connected
                 );
                 if !known {
                     return Err(invalid("the peer's queue pair is not known yet"));
                 }
                 let attr = QpAttr {
                     ah_attr: self.address_vector()?,
-                    path_mtu: self.terms.mtu,
-                    dest_qp_num: self.terms.remote_qpn,
+                    path_mtu: self.agreed.mtu,
+                    dest_qp_num: self.agreed.remote_qpn,
                     rq_psn: self.psn,
-                    max_dest_rd_atomic: self.terms.responder_resources,
+                    max_dest_rd_atomic: self.agreed.responder_resources,
                     // 0.64 ms, where kernels have the longest there is.
                     min_rnr_timer: RnrTimer::new(12).unwrap_or_default(),
                     ..attr
@@ -430,11 +430,11 @@ impl State {
             }
             QpState::Rts => {
                 let attr = QpAttr {
-                    timeout: self.terms.ack_timeout,
-                    retry_cnt: self.terms.retry_count,
-                    rnr_retry: self.terms.rnr_retry_count,
-                    sq_psn: self.terms.remote_psn,
-                    max_rd_atomic: self.terms.initiator_depth,
+                    timeout: self.agreed.ack_timeout,
+                    retry_cnt: self.agreed.retry_count,
+                    rnr_retry: self.agreed.rnr_retry_count,
+                    sq_psn: self.agreed.remote_psn,
+                    max_rd_atomic: self.agreed.initiator_depth,
                     ..attr
                 };
                 let mask = AttrMask::STATE | AttrMask::SQ_PSN;
@@ -455,7 +455,7 @@ impl State {
         Ok(AddressVector {
             sgid_index: index.ok_or_else(|| os("find the own address", libc::EADDRNOTAVAIL))?,
             dgid: peer.ip().into(),
-            flow_label: self.terms.flow_label,
+            flow_label: self.agreed.flow_label,
             traffic_class: self.options.tos,
             hop_limit: 64,
         })

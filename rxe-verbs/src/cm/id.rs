@@ -11,16 +11,16 @@ use rxe_core::mem::Access;
 use rxe_core::qp::QpType;
 use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn};
 
-use super::agent::destroy_requests;
+use super::cm_port::destroy_requests;
 use super::error::invalid;
 use super::event::{CmEventKind, CmParam};
 use super::ports::{Port, Wanted, default_afonly};
-use super::queue::What;
-use super::state::{ChannelInner, IdInner, Mailbox, Options, Stage, State, Terms};
+use super::queue::CmMessage;
+use super::state::{AgreedParam, ChannelInner, IdInner, IdQueue, Options, Stage, State};
 use crate::device::Device;
 use crate::error::Result;
-use crate::qp::{QpBuilder, QueuePair};
-use crate::usage::{UseCounts, closed};
+use crate::objects::{QpBuilder, QueuePair};
+use crate::observe::{UseCounts, closed};
 
 /// An identifier: it listens on an address and port, or is one end of a connection or of a datagram
 /// service. When the last handle is dropped, the peer is told that the connection has ended.
@@ -34,13 +34,13 @@ pub(super) const ACK_TIMEOUT: u8 = 16;
 
 impl CmId {
     pub(super) fn new(channel: &Arc<ChannelInner>, space: PortSpace) -> Result<Self> {
-        Self::with_mailbox(channel, space, Mailbox::new(Arc::clone(&channel.queue)))
+        Self::with_id_queue(channel, space, IdQueue::new(Arc::clone(&channel.queue)))
     }
 
-    pub(super) fn with_mailbox(
+    pub(super) fn with_id_queue(
         channel: &Arc<ChannelInner>,
         space: PortSpace,
-        mailbox: Arc<Mailbox>,
+        id_queue: Arc<IdQueue>,
     ) -> Result<Self> {
         let state = State {
             channel: Arc::clone(channel),
@@ -54,7 +54,7 @@ impl CmId {
             qp: None,
             foreign_qpn: None,
             psn: Psn::new(channel.environment.random_u32()?),
-            terms: Terms {
+            agreed: AgreedParam {
                 remote_qpn: Qpn::default(),
                 remote_psn: Psn::default(),
                 mtu: Mtu::M1024,
@@ -70,8 +70,8 @@ impl CmId {
             groups: Vec::new(),
             ended: false,
         };
-        let inner = Arc::new(IdInner { space, mailbox, state: Mutex::new(state) });
-        inner.mailbox.set_id(Arc::downgrade(&inner));
+        let inner = Arc::new(IdInner { space, id_queue, state: Mutex::new(state) });
+        inner.id_queue.set_id(Arc::downgrade(&inner));
         Ok(Self { inner })
     }
 
@@ -145,7 +145,7 @@ impl CmId {
         state.local = Some(port.address());
         state.port = Some(port);
         if let Some(device) = device {
-            state.set_device(&self.inner.mailbox, device);
+            state.set_device(&self.inner.id_queue, device);
         }
         state.stage = Stage::Bound;
         Ok(())
@@ -204,7 +204,7 @@ impl CmId {
         let port = state.port.as_ref().map_or(0, |port| port.address().port());
         state.local = Some(SocketAddr::new(ip, port));
         state.peer = Some(peer);
-        state.set_device(&self.inner.mailbox, device);
+        state.set_device(&self.inner.id_queue, device);
         state.stage = Stage::AddrResolved;
         Ok(())
     }
@@ -251,14 +251,14 @@ impl CmId {
             QpType::Ud => qp.activate()?,
             _ => qp.to_init(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC)?,
         }
-        state.terms.service = qp.service();
+        state.agreed.service = qp.service();
         state.qp = Some(Arc::clone(&qp));
         Ok(qp)
     }
 
     /// The transport service of a program's own queue pair, where it is not a reliable connection.
     pub fn set_service(&self, service: QpType) {
-        self.state().terms.service = service;
+        self.state().agreed.service = service;
     }
 
     /// Has no more use for its queue pair; it ends when nobody holds it.
@@ -317,12 +317,12 @@ impl CmId {
     pub fn disconnect_at_exit(&self, timeout: Duration) -> bool {
         let Some(mut state) = self.inner.state.try_lock_for(timeout) else { return false };
         if let (Some(device), Some(id)) = (state.device.clone(), state.conn) {
-            if !device.shard().is_free_within(timeout) {
+            if device.shard().bare_within(timeout, |_| ()).is_none() {
                 return false;
             }
             // If the device has failed, nobody can be told.
-            let mailbox = &self.inner.mailbox;
-            let _ = device.with_cm(|agent, now| agent.destroy(now, id, mailbox));
+            let id_queue = &self.inner.id_queue;
+            let _ = device.with_cm(|port, now| port.destroy(now, id, id_queue));
             state.conn = None;
         }
         state.stage = Stage::Over;
@@ -358,7 +358,7 @@ impl CmId {
     /// Tells the program that something it asked for is done.
     pub(super) fn post(&self, kind: CmEventKind, status: i32, param: CmParam) {
         // The state holds the channel.
-        let _ = self.inner.mailbox.push(What::Local { kind, status, param });
+        let _ = self.inner.id_queue.push(CmMessage::Local { kind, status, param });
     }
 
     pub(super) fn from_inner(inner: Arc<IdInner>) -> Self {
@@ -381,16 +381,16 @@ impl fmt::Debug for CmId {
 impl Drop for IdInner {
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        let mailbox = &self.mailbox;
+        let id_queue = &self.id_queue;
         for (device, listener) in state.listening.drain(..) {
-            device.unlisten(listener, mailbox);
+            device.unlisten(listener, id_queue);
         }
         // If a device has failed, nobody can be told.
         if let (Some(device), Some(id)) = (&state.device, state.conn) {
-            let _ = device.with_cm(|agent, now| agent.destroy(now, id, mailbox));
+            let _ = device.with_cm(|port, now| port.destroy(now, id, id_queue));
         }
         if let Some(device) = &state.device {
-            device.unbind(Arc::as_ptr(mailbox).addr());
+            device.unbind(Arc::as_ptr(id_queue).addr());
         }
         if let Some(qp) = state.qp.take()
             && qp.service() != QpType::Ud
@@ -398,6 +398,6 @@ impl Drop for IdInner {
         {
             let _ = qp.to_error();
         }
-        destroy_requests(mailbox.withdraw());
+        destroy_requests(id_queue.withdraw());
     }
 }

@@ -10,8 +10,8 @@
 //!
 //! The peer may be a program on a Linux kernel's `rdma_rxe`, or on hardware.
 
-mod agent;
 mod channel;
+mod cm_port;
 mod connect;
 mod devices;
 mod error;

@@ -73,7 +73,7 @@ impl CmId {
         let mut state = self.state();
         let at = state.groups.iter().position(|g| *g == gid);
         state.groups.remove(at.ok_or_else(|| os("leave the group", libc::EADDRNOTAVAIL))?);
-        self.inner.mailbox.take_back(|kind, param| {
+        self.inner.id_queue.take_back(|kind, param| {
             kind == CmEventKind::MulticastJoin
                 && matches!(param, CmParam::Ud(param) if param.ah.dgid == gid)
         });

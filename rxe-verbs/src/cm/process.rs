@@ -13,8 +13,8 @@ use rxe_core::types::{Mtu, Qkey, Qpn};
 use super::connect::{ack_timeout, bring_up};
 use super::event::{CmEventKind, CmParam, ConnParam, UdParam};
 use super::id::CmId;
-use super::queue::What;
-use super::state::{ChannelInner, Mailbox, Raw, Stage, State};
+use super::queue::CmMessage;
+use super::state::{ChannelInner, IdQueue, PendingEvent, Stage, State};
 use crate::device::Device;
 
 /// Something happened to an identifier.
@@ -34,22 +34,22 @@ pub struct CmEvent {
 }
 
 /// The event that the program is to see, if it is to see any.
-pub(super) fn process(channel: &Arc<ChannelInner>, raw: Raw) -> Option<CmEvent> {
-    let Raw { to, what } = raw;
-    match what {
-        What::Local { kind, status, param } => {
+pub(super) fn process(channel: &Arc<ChannelInner>, pending: PendingEvent) -> Option<CmEvent> {
+    let PendingEvent { to, message } = pending;
+    match message {
+        CmMessage::Local { kind, status, param } => {
             let id = CmId::from_inner(to.id()?);
             Some(CmEvent { id, listener: None, kind, status, param })
         }
-        What::Manager { device, event, listener } => {
+        CmMessage::Manager { device, event, listener } => {
             let device = device.upgrade()?;
             match *event {
                 cm::CmEvent::Request { id, route, req, .. } => {
-                    let request = asked(channel, &device, id, route, &to, listener)?;
+                    let request = take_request(channel, &device, id, route, &to, listener)?;
                     request.connection(&req)
                 }
                 cm::CmEvent::Resolve { id, route, req, .. } => {
-                    let request = asked(channel, &device, id, route, &to, listener)?;
+                    let request = take_request(channel, &device, id, route, &to, listener)?;
                     request.datagram(&req)
                 }
                 event => {
@@ -66,7 +66,7 @@ pub(super) fn process(channel: &Arc<ChannelInner>, raw: Raw) -> Option<CmEvent> 
 }
 
 /// A request that is now the program's.
-struct Asked {
+struct IncomingRequest {
     id: CmId,
     listener: CmId,
     device: Device,
@@ -75,28 +75,28 @@ struct Asked {
 }
 
 /// Makes an identifier for a request, if its listener is still there.
-fn asked(
+fn take_request(
     channel: &Arc<ChannelInner>,
     device: &Device,
     conn: ConnId,
     route: Route,
-    to: &Arc<Mailbox>,
-    listener: Option<Arc<Mailbox>>,
-) -> Option<Asked> {
-    device.with_cm(|agent, _| agent.manager.taken(conn)).ok()?;
+    to: &Arc<IdQueue>,
+    listener: Option<Arc<IdQueue>>,
+) -> Option<IncomingRequest> {
+    device.with_cm(|port, _| port.manager.taken(conn)).ok()?;
     let id = listener.and_then(|l| l.id()).and_then(|inner| {
         let listener = CmId::from_inner(inner);
-        let id = CmId::with_mailbox(channel, listener.port_space(), Arc::clone(to)).ok()?;
+        let id = CmId::with_id_queue(channel, listener.port_space(), Arc::clone(to)).ok()?;
         Some((id, listener))
     });
     let Some((id, listener)) = id else {
-        let _ = device.with_cm(|agent, now| agent.destroy(now, conn, to));
+        let _ = device.with_cm(|port, now| port.destroy(now, conn, to));
         return None;
     };
-    Some(Asked { id, listener, device: device.clone(), conn, route })
+    Some(IncomingRequest { id, listener, device: device.clone(), conn, route })
 }
 
-impl Asked {
+impl IncomingRequest {
     fn connection(self, req: &Req) -> Option<CmEvent> {
         let data = &req.private_data[IP_CM_LEN..];
         let param = ConnParam {
@@ -112,17 +112,17 @@ impl Asked {
         };
         let mtu = Mtu::from_verbs(req.path_mtu).unwrap_or(Mtu::M256);
         let fill = |state: &mut State| {
-            let terms = &mut state.terms;
-            terms.remote_qpn = req.local_qpn;
-            terms.remote_psn = req.starting_psn;
-            terms.mtu = mtu;
-            terms.responder_resources = req.initiator_depth;
-            terms.initiator_depth = req.responder_resources;
-            terms.retry_count = req.retry_count;
-            terms.rnr_retry_count = req.rnr_retry_count;
-            terms.ack_timeout = ack_timeout(req.primary.local_ack_timeout);
-            terms.flow_label = req.primary.flow_label;
-            terms.service = match req.transport_service_type {
+            let agreed = &mut state.agreed;
+            agreed.remote_qpn = req.local_qpn;
+            agreed.remote_psn = req.starting_psn;
+            agreed.mtu = mtu;
+            agreed.responder_resources = req.initiator_depth;
+            agreed.initiator_depth = req.responder_resources;
+            agreed.retry_count = req.retry_count;
+            agreed.rnr_retry_count = req.rnr_retry_count;
+            agreed.ack_timeout = ack_timeout(req.primary.local_ack_timeout);
+            agreed.flow_label = req.primary.flow_label;
+            agreed.service = match req.transport_service_type {
                 1 => QpType::Uc,
                 3 => QpType::XrcRecv,
                 _ => QpType::Rc,
@@ -164,9 +164,9 @@ impl Asked {
         state.local = Some(SocketAddr::new(route.local.to_ip(), local_port));
         let peer_port = header.map_or(0, |header| header.src.port());
         state.peer = Some(SocketAddr::new(route.remote.to_ip(), peer_port));
-        state.set_device(&id.inner.mailbox, device);
+        state.set_device(&id.inner.id_queue, device);
         state.conn = Some(conn);
-        state.stage = Stage::Asked;
+        state.stage = Stage::Requested;
         fill(&mut state);
         let param = param(&state);
         drop(state);
@@ -175,11 +175,11 @@ impl Asked {
     }
 }
 
-type Told = (CmEventKind, i32, CmParam);
+type EventParts = (CmEventKind, i32, CmParam);
 
 impl State {
     /// What an event means to this identifier.
-    fn learn(&mut self, id: &CmId, event: cm::CmEvent) -> Option<Told> {
+    fn learn(&mut self, id: &CmId, event: cm::CmEvent) -> Option<EventParts> {
         match event {
             cm::CmEvent::Reply { rep, .. } => Some(self.replied(id, &rep)),
             cm::CmEvent::Established { .. } => {
@@ -210,27 +210,27 @@ impl State {
     }
 
     /// The peer accepts.
-    fn replied(&mut self, id: &CmId, rep: &Rep) -> Told {
+    fn replied(&mut self, id: &CmId, rep: &Rep) -> EventParts {
         let param = ConnParam {
             private_data: rep.private_data.to_vec(),
             responder_resources: rep.initiator_depth,
             initiator_depth: rep.responder_resources,
             flow_control: rep.end_to_end_flow_control,
-            retry_count: self.terms.retry_count,
+            retry_count: self.agreed.retry_count,
             rnr_retry_count: rep.rnr_retry_count,
             srq: rep.srq,
             qp_num: Some(rep.local_qpn),
             qkey: None,
         };
-        self.terms.remote_qpn = rep.local_qpn;
-        self.terms.remote_psn = rep.starting_psn;
-        self.terms.initiator_depth = self.terms.initiator_depth.min(rep.responder_resources);
-        self.terms.responder_resources = self.terms.responder_resources.min(rep.initiator_depth);
-        self.terms.rnr_retry_count = rep.rnr_retry_count;
+        self.agreed.remote_qpn = rep.local_qpn;
+        self.agreed.remote_psn = rep.starting_psn;
+        self.agreed.initiator_depth = self.agreed.initiator_depth.min(rep.responder_resources);
+        self.agreed.responder_resources = self.agreed.responder_resources.min(rep.initiator_depth);
+        self.agreed.rnr_retry_count = rep.rnr_retry_count;
         if let Some(device) = &self.device {
-            self.terms.mtu = device.active_mtu();
+            self.agreed.mtu = device.active_mtu();
         }
-        self.stage = Stage::Answered;
+        self.stage = Stage::Replied;
         let Some(qp) = self.qp.clone() else {
             return (CmEventKind::ConnectResponse, 0, CmParam::Conn(param));
         };
@@ -240,7 +240,7 @@ impl State {
             Err(e) => {
                 if let (Some(device), Some(conn)) = (&self.device, self.conn) {
                     let reason = RejReason::CONSUMER_DEFINED;
-                    let _ = device.with_cm(|agent, _| agent.refuse(conn, reason));
+                    let _ = device.with_cm(|port, _| port.refuse(conn, reason));
                 }
                 self.over();
                 (CmEventKind::ConnectError, -e.errno(), CmParam::None)
@@ -249,7 +249,7 @@ impl State {
     }
 
     /// The peer has answered the question for its datagram service.
-    fn resolved(&mut self, rep: &SidrRep) -> Told {
+    fn resolved(&mut self, rep: &SidrRep) -> EventParts {
         self.conn = None;
         if SidrStatus(rep.status) != SidrStatus::SUCCESS {
             self.stage = Stage::Over;
@@ -267,7 +267,7 @@ impl State {
     }
 
     /// Reports a disconnect once, whichever side began it.
-    fn disconnected(&mut self, status: i32) -> Option<Told> {
+    fn disconnected(&mut self, status: i32) -> Option<EventParts> {
         let first = !std::mem::replace(&mut self.ended, true);
         first.then_some((CmEventKind::Disconnected, status, CmParam::None))
     }

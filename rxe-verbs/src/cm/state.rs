@@ -13,16 +13,16 @@ use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn};
 use super::devices::DeviceSource;
 use super::event::{CmEventKind, CmParam};
 use super::ports::Port;
-use super::queue::{self, EventQueue, What};
+use super::queue::{self, CmMessage, EventQueue};
 use crate::device::{BoundToDevice, Device};
+use crate::objects::QueuePair;
 use crate::os::Environment;
-use crate::qp::QueuePair;
 
 /// Where the events of an identifier go.
-pub(super) type Mailbox = queue::Mailbox<IdInner>;
+pub(super) type IdQueue = queue::IdQueue<IdInner>;
 
 /// An event that no program's thread has looked at.
-pub(super) type Raw = queue::Raw<IdInner>;
+pub(super) type PendingEvent = queue::PendingEvent<IdInner>;
 
 /// An event channel.
 pub(super) struct ChannelInner {
@@ -38,7 +38,7 @@ pub(super) struct ChannelInner {
 /// An identifier.
 pub(super) struct IdInner {
     pub(super) space: PortSpace,
-    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) id_queue: Arc<IdQueue>,
     pub(super) state: Mutex<State>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct State {
     /// Of the peer's first request.
     pub(super) psn: Psn,
     /// What the two ends have agreed on, as far as it is known.
-    pub(super) terms: Terms,
+    pub(super) agreed: AgreedParam,
     pub(super) options: Options,
     pub(super) groups: Vec<Gid>,
     /// The end has been told.
@@ -76,10 +76,10 @@ pub(super) enum Stage {
     Listening,
     Connecting,
     /// A request came, and is not answered.
-    Asked,
+    Requested,
     Accepted,
     /// The peer accepts; the program brings its queue pair up.
-    Answered,
+    Replied,
     Connected,
     Disconnecting,
     Over,
@@ -87,7 +87,7 @@ pub(super) enum Stage {
 
 /// What the two ends of a connection have agreed on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct AgreedParam {
     pub(super) remote_qpn: Qpn,
     /// Of this side's first request: the peer chooses it.
     pub(super) remote_psn: Psn,
@@ -114,17 +114,17 @@ pub(super) struct Options {
 
 impl State {
     /// The identifier is bound to this device from now on, and learns when its interface is removed.
-    pub(super) fn set_device(&mut self, mailbox: &Arc<Mailbox>, device: Device) {
-        device.bind(Arc::<Mailbox>::clone(mailbox));
+    pub(super) fn set_device(&mut self, id_queue: &Arc<IdQueue>, device: Device) {
+        device.bind(Arc::<IdQueue>::clone(id_queue));
         self.device = Some(device);
     }
 }
 
-impl BoundToDevice for Mailbox {
+impl BoundToDevice for IdQueue {
     fn device_removed(self: Arc<Self>) {
         let (kind, param) = (CmEventKind::DeviceRemoval, CmParam::None);
         // A channel that is closed tells nobody.
-        let _ = self.push(What::Local { kind, status: 0, param });
+        let _ = self.push(CmMessage::Local { kind, status: 0, param });
     }
 }
 

@@ -2,7 +2,6 @@
 //! IBTA 11.2.1.
 
 mod attr;
-mod captured;
 mod endpoints;
 mod identity;
 pub mod links;
@@ -12,9 +11,6 @@ mod open;
 mod options;
 mod port_monitor;
 mod qpn_allocator;
-mod quota;
-mod reporter;
-mod resources;
 mod shards;
 mod source_port;
 pub mod sysfs;
@@ -32,7 +28,5 @@ pub(crate) use open::WeakDevice;
 pub use options::OpenOptions;
 pub(crate) use port_monitor::BoundToDevice;
 pub(crate) use qpn_allocator::QpnPermit;
-pub(crate) use quota::{GroupPermit, Permit};
-pub(crate) use resources::Resources;
 pub(crate) use shards::ShardSet;
 pub use source_port::{SourcePortError, SourcePortPolicy};

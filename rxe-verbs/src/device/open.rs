@@ -15,15 +15,13 @@ use rxe_net::{PcapHandle, PortGroups};
 
 use super::port_monitor::{BoundToDevice, PortData};
 use super::qpn_allocator::QpnAllocator;
-use super::quota::Quotas;
-use super::reporter::Reporting;
 use super::shards::{ShardSet, Shards};
-use super::{DeviceAttr, DeviceInfo, PortAttr, Resources};
+use super::{DeviceAttr, DeviceInfo, PortAttr};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
 use crate::faults::InjectedFaults;
+use crate::observe::{Reporting, Resources, UseCounts, closed};
 use crate::progress::Shard;
-use crate::usage::{UseCounts, closed};
 
 /// An open device. Everything else is made from it, and keeps it open.
 #[derive(Clone)]
@@ -39,7 +37,6 @@ pub(super) struct DeviceInner {
     /// What changes with the interface.
     pub(super) port: Arc<PortData>,
     pub(super) limits: Limits,
-    pub(super) quotas: Arc<Quotas>,
     pub(super) resources: Arc<Resources>,
     pub(super) memory: Arc<Memory>,
     pub(super) asyncs: Arc<AsyncEvents>,
@@ -291,6 +288,15 @@ impl Device {
         &self.inner.shards.get(shards.bits().trailing_zeros() as usize).shard
     }
 
+    /// Returns the shards of these bits, by their numbers.
+    pub(crate) fn shards_among(&self, mut bits: u32) -> impl Iterator<Item = &Shard> {
+        std::iter::from_fn(move || {
+            let number = (bits != 0).then(|| bits.trailing_zeros())?;
+            bits &= bits - 1;
+            Some(&**self.shard_at(number as usize))
+        })
+    }
+
     /// All shards that there are.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.inner.shards.iter().map(|member| &*member.shard)
@@ -298,10 +304,6 @@ impl Device {
 
     pub(crate) fn memory(&self) -> &Memory {
         &self.inner.memory
-    }
-
-    pub(crate) fn quotas(&self) -> &Quotas {
-        &self.inner.quotas
     }
 
     pub(crate) fn resources(&self) -> &Resources {

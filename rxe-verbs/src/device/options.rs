@@ -19,16 +19,15 @@ use rxe_net::{
 use rxe_sys::EventFd;
 
 use super::open::DeviceInner;
-use super::port_monitor::{PortData, PortMonitor};
-use super::quota::Quotas;
-use super::reporter::{DeviceReporter, Reporting};
+use super::port_monitor::{ObservedPort, PortData, PortMonitor};
 use super::shards::{MAX_SHARDS, Member, Ports, Shards, Spread};
 use super::tentative::wait_until_usable;
 use super::wire::{Wire, WireOptions};
-use super::{Device, DeviceInfo, Resources, SourcePortPolicy};
+use super::{Device, DeviceAttr, DeviceInfo, SourcePortPolicy};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer, Observers};
 use crate::faults::{FaultPlan, InjectedFaults, VerbsTally};
+use crate::observe::{DeviceReporter, Reporting, Resources};
 use crate::os::{Environment, now};
 use crate::progress::{AckPolicy, Core, Monitor, Shard, ShardParts};
 
@@ -325,20 +324,20 @@ impl OpenOptions {
         ports.add(groups.clone(), Arc::clone(&shard));
         shard.with(Core::admit_mads)?;
         let (keepalive, source_port) = (self.keepalive, self.wire.source_port.fixed());
-        let (quotas, resources) = (Arc::new(Quotas::new(&limits)), Arc::new(Resources::new()));
+        let resources = Arc::new(Resources::new(&limits, DeviceAttr::MAX_DM_SIZE));
+        let observed = ObservedPort { ports: Arc::downgrade(&ports), port: Arc::clone(&port) };
         let reporter = DeviceReporter {
             name: info.name().into(),
             backend: name,
-            ports: Arc::downgrade(&ports),
+            device: Box::new(observed),
             memory: Arc::clone(&memory),
-            quotas: Arc::clone(&quotas),
             resources: Arc::clone(&resources),
-            port: Arc::clone(&port),
+            captured: Arc::clone(&ports.captured),
         };
         let reporting = groups.clone().map(|groups| Reporting::start(groups, reporter));
         let port_monitor = monitor.map(|monitor| {
             let (port, ports) = (Arc::clone(&port), Arc::clone(&ports));
-            PortMonitor::new(monitor, ports, port, Arc::clone(&asyncs), shard.alarm())
+            PortMonitor::new(monitor, ports, port, Arc::clone(&asyncs), shard.wakeup())
         });
         let port_monitor = port_monitor.map(|monitor| Box::new(monitor) as Box<dyn Monitor>);
         let first = Member::new(shard, groups, port_monitor)?;
@@ -357,7 +356,6 @@ impl OpenOptions {
             info,
             port,
             limits,
-            quotas,
             resources,
             memory,
             asyncs,

@@ -29,7 +29,8 @@ use super::shards::{Port, Ports};
 use super::{PortAttr, PortState};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
-use crate::progress::{Alarm, Monitor, Shard};
+use crate::observe::Observed;
+use crate::progress::{Monitor, Shard, Wakeup};
 
 /// What changes about a device's port: the interface behind it, and its GID table; and how often it went
 /// down.
@@ -124,17 +125,34 @@ impl PortData {
         of_interface.min(self.opened_mtu)
     }
 
-    /// How often the port went down.
-    pub(super) fn link_downed(&self) -> u64 {
-        self.link_downed.load(Ordering::Relaxed)
-    }
-
     pub(super) fn table(&self) -> Option<GidTable> {
         self.state.read().table.clone()
     }
 
     pub(super) fn gids(&self) -> Arc<[Gid]> {
         Arc::clone(&self.state.read().gids)
+    }
+}
+
+/// The port and the shards of a device, for its reports.
+pub(super) struct ObservedPort {
+    pub(super) ports: Weak<Ports>,
+    pub(super) port: Arc<PortData>,
+}
+
+impl Observed for ObservedPort {
+    fn netdev(&self) -> String {
+        self.port.interface().name
+    }
+
+    fn link_downed(&self) -> u64 {
+        self.port.link_downed.load(Ordering::Relaxed)
+    }
+
+    fn shards(&self) -> Vec<Arc<Shard>> {
+        // The device keeps them while it reports, so none ends on this thread.
+        let ports = self.ports.upgrade().map(|ports| ports.all()).unwrap_or_default();
+        ports.into_iter().map(|port| port.shard).collect()
     }
 }
 
@@ -176,13 +194,13 @@ struct AddressSignals {
     /// It is time to try those again that could not be.
     retry: AtomicBool,
     /// Wakes the driver, which looks at the two.
-    wake: Arc<Alarm>,
+    wake: Arc<Wakeup>,
 }
 
 impl AddressSignals {
     fn notify(&self) {
         self.entered.store(true, Ordering::Release);
-        self.wake.ring();
+        self.wake.wake();
     }
 
     /// Says at this moment that it is time to try again, unless the device is closed before.
@@ -194,7 +212,7 @@ impl AddressSignals {
             let Some(signals) = this.upgrade() else { return };
             if left.is_zero() {
                 signals.retry.store(true, Ordering::Release);
-                return signals.wake.ring();
+                return signals.wake.wake();
             }
             drop(signals);
             thread::sleep(left.min(STEP));
@@ -213,7 +231,7 @@ impl PortMonitor {
         ports: Arc<Ports>,
         port: Arc<PortData>,
         asyncs: Arc<AsyncEvents>,
-        wake: Arc<Alarm>,
+        wake: Arc<Wakeup>,
     ) -> Self {
         let signals = Arc::new(AddressSignals {
             entered: AtomicBool::new(false),

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use rxe_net::{CaptureStream, PortGroups};
+use rxe_net::PortGroups;
 
 use super::attr::comp_vectors;
-use super::captured::Captured;
 use super::qpn_allocator::QpnAllocator;
 use crate::error::Result;
+use crate::observe::Captured;
 use crate::os::Environment;
-use crate::progress::{Alarm, Driver, Monitor, Shard};
+use crate::progress::{Driver, Monitor, Shard, Wakeup};
 
 /// The most shards of a device: a bit each in [`ShardSet`].
 pub(super) const MAX_SHARDS: u32 = u32::BITS;
@@ -93,7 +93,7 @@ struct Growth {
     next: usize,
     ports: Arc<Ports>,
     /// Wakes the port monitor.
-    monitor: Arc<Alarm>,
+    monitor: Arc<Wakeup>,
 }
 
 /// Whose queue pairs are all of one shard.
@@ -124,7 +124,7 @@ impl Shards {
         open: Open,
     ) -> Self {
         let (limit, vectors) = (limit as usize, comp_vectors());
-        let monitor = first.shard.alarm();
+        let monitor = first.shard.wakeup();
         let (count, owners, next) = (1, Vec::new(), 0);
         let growth = Growth { open, spread, limit, count, owners, vectors, next, ports, monitor };
         Self { growth: Some(Mutex::new(growth)), ..Self::one(first) }
@@ -181,7 +181,7 @@ impl Shards {
             growth.count += 1;
         }
         // Addresses may have changed while it was opened.
-        growth.monitor.ring();
+        growth.monitor.wake();
         number
     }
 }
@@ -263,7 +263,7 @@ impl ShardSet {
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     list: RwLock<Vec<Port>>,
-    captured: Captured,
+    pub(super) captured: Arc<Captured>,
 }
 
 /// A shard, and what it shares with other processes and shards.
@@ -286,21 +286,5 @@ impl Ports {
 
     pub(super) fn len(&self) -> usize {
         self.list.read().len()
-    }
-
-    /// Starts a live capture of the packets of all of them, and of those to come.
-    pub(super) fn capture(
-        &self,
-        to: CaptureStream,
-        first: &[u8],
-        last: fn(u64) -> Vec<u8>,
-    ) -> bool {
-        self.captured
-            .start(to, first, last, || self.all().into_iter().map(|port| port.shard).collect())
-    }
-
-    /// Ends it.
-    pub(super) fn end_capture(&self) {
-        self.captured.end();
     }
 }

@@ -14,8 +14,8 @@ use std::{io, process};
 
 use super::links::runtime_dir;
 use super::{DeviceInfo, Identity};
+use crate::observe::PORT_COUNTERS;
 use crate::os::random_u32;
-use crate::report::PORT_COUNTERS;
 
 /// Writes the tree for these devices, and with `host` also for the host's own. `programs` are executable
 /// files, with their names and texts, for [`programs`]. Returns its path.

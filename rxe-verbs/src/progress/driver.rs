@@ -9,15 +9,15 @@ use std::thread::{self, JoinHandle};
 use super::Shard;
 use super::policy::AdaptivePolling;
 use super::shard::BUDGET;
-use super::turn::Core;
-use super::watch::Woken;
+use super::turn::{Backlog, Core};
+use super::wakeup::WokenBy;
 use crate::error::{Error, Result};
 use crate::os::now;
 
 /// What looks after a device's port, on the driver's thread.
 pub(crate) trait Monitor: Send {
     /// Readable when there may be something to do. [`Monitor::update`] is also called whenever the
-    /// driver is woken ([`Shard::alarm`]).
+    /// driver is woken ([`Shard::wakeup`]).
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Looks whether the port has changed, and does what follows from it.
@@ -38,7 +38,7 @@ impl Driver {
     /// `port_monitor` is told when the interface may have changed.
     pub(crate) fn start(shard: Arc<Shard>, port_monitor: Option<Box<dyn Monitor>>) -> Result<Self> {
         if let Some(port_monitor) = &port_monitor {
-            shard.watch.add_interface(port_monitor.fd())?;
+            shard.wakeups.add_interface(port_monitor.fd())?;
         }
         let theirs = Arc::clone(&shard);
         let run = move || {
@@ -65,10 +65,10 @@ impl Drop for Driver {
             return;
         }
         self.shard.stop.store(true, Ordering::Release);
-        self.shard.watch.wake();
+        self.shard.wakeups.wake();
         // A program may have closed our descriptors. The thread then sleeps for some seconds more, and
         // is left alone: it keeps the shard, so what it sleeps on is not closed under it.
-        if self.shard.watch.can_wake() {
+        if self.shard.wakeups.can_wake() {
             rxe_sys::may_block("ending a thread");
             // Its panics have been caught.
             let _ = thread.join();
@@ -78,7 +78,7 @@ impl Drop for Driver {
 
 fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> {
     let mut polling = AdaptivePolling::new();
-    let mut woken = Woken::default();
+    let mut woken = WokenBy::default();
     let mut turns = 0u32;
     while !shard.stop.load(Ordering::Acquire) {
         if woken.interface
@@ -92,9 +92,9 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
         let polls = turn(shard, woken.timer, |packets, alone| {
             polling.goes_on(packets, alone, now()) && may_poll
         })?;
-        woken = Woken::default();
+        woken = WokenBy::default();
         if !polls {
-            woken = shard.watch.sleep()?;
+            woken = shard.wakeups.sleep()?;
             polling.slept();
         } else if shard.single_cpu {
             let before = now();
@@ -131,17 +131,17 @@ pub(super) fn turn(
     let turned = shard.turn_after(gone, |core| {
         let mut packets = 0;
         loop {
-            match core.receive(BUDGET, &shard.watch)? {
+            match core.receive(BUDGET, &shard.wakeups)? {
                 0 => break,
                 n => packets += n,
             }
             core.transmit()?;
-            if core.unfinished || !core.limit.goes_on(core.environment.now()) {
+            if core.backlog == Backlog::CutShort || !core.limit.goes_on(core.environment.now()) {
                 break;
             }
         }
         core.refuse_mads();
-        let plan = core.watchers.look(core.blocked, core.environment.now());
+        let plan = core.watchers.look(core.backlog == Backlog::Blocked, core.environment.now());
         core.polled = polls(packets, plan.watches());
         shard.apply(core, plan);
         Ok(core.polled)

@@ -21,8 +21,8 @@ use rxe_net::{Backend, Capabilities, NetError, Rng, SendStatus, SrcPort};
 use rxe_sys::{EventFd, SharedFd};
 
 use super::policy::{
-    AckPolicy, Answers, BATCHES_IN_TIME, MAX_ANSWER_WAIT, MAX_POST_WAIT, MAX_STREAM_WAIT, Post,
-    TICK,
+    AckPolicy, BATCHES_IN_TIME, MAX_POST_WAIT, MAX_REPLY_WAIT, MAX_STREAM_WAIT, Post,
+    ReplyPredictor, TICK,
 };
 use super::shard::{Shard, ShardParts};
 use super::testing::ready_to_send;
@@ -264,10 +264,10 @@ struct World {
     rng: Rng,
     cq: Arc<CompletionQueue>,
     qps: [Arc<QpHandle>; 3],
-    answers: Answers,
+    predictor: ReplyPredictor,
     key: Key,
     waiting: [VecDeque<Waiting>; 3],
-    /// What [`Posts`](super::policy) may know: posts in a row that belong to a stream, when the last was, whether
+    /// What [`DoorbellBatching`](super::policy) may know: posts in a row that belong to a stream, when the last was, whether
     /// the program has polled since, and when requests began to wait.
     stream: u32,
     last: Time,
@@ -364,7 +364,7 @@ impl World {
             rng,
             cq,
             qps,
-            answers: Answers::default(),
+            predictor: ReplyPredictor::default(),
             key: key.expect("memory"),
             waiting: [const { VecDeque::new() }; 3],
             stream: 0,
@@ -513,7 +513,7 @@ impl World {
 
     fn poll(&mut self) {
         let before = self.host.0.lock().messages;
-        self.program(Duration::ZERO, |world| world.shard.turn_if_free().expect("it goes on"));
+        self.program(Duration::ZERO, |world| world.shard.turn_if_free(|_| ()).expect("it goes on"));
         self.polled = true;
         self.began = None;
         while self.cq.poll().is_some() {}
@@ -582,12 +582,12 @@ impl World {
         let others = self.unsent();
         self.waiting[at].push_back(Waiting { posted: now, stopped });
         let in_memory = answers && at == 0 && self.host.0.lock().peer.echoes;
-        let urgent = post.urgent || in_memory && self.answers.is_ping_pong();
+        let urgent = post.urgent || in_memory && self.predictor.is_ping_pong();
         let alone = QPS[at].1 == QpType::Rc && self.qps[at].sends_outstanding() <= post.requests;
         let post = Post { urgent, ..post }.on(&self.qps[at]);
-        let awaited = self.program(MAX_ANSWER_WAIT, |world| {
+        let awaited = self.program(MAX_REPLY_WAIT, |world| {
             if world.shard.posted(&post) && in_memory {
-                world.shard.await_answer(world.qps[at].qpn(), &mut world.answers);
+                world.shard.await_reply(world.qps[at].qpn(), &mut world.predictor);
             }
             world.host.0.lock().receives > receives
         });

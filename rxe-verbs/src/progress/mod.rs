@@ -16,11 +16,14 @@
 //! Locks, in the order in which they may be taken: the shard's, then a completion queue's list of
 //! waiters, then a channel's queue. Nothing is held while sleeping.
 
-mod answer;
+mod at_exit;
+mod await_reply;
+mod doorbells;
 mod driver;
 #[cfg(test)]
 mod invariants;
 mod manager;
+mod owed;
 mod policy;
 mod refuser;
 mod shard;
@@ -28,15 +31,15 @@ mod sleep;
 #[cfg(test)]
 mod testing;
 mod turn;
-mod unsent;
-mod watch;
+mod wakeup;
 
+pub use at_exit::flush_before_exit;
+pub(crate) use await_reply::POLLS_BEFORE_YIELD;
 pub(crate) use driver::{Driver, Monitor};
 pub(crate) use manager::{CmList, ConnectionManager};
 pub use policy::AckPolicy;
-pub(crate) use policy::{Answers, Post, Timers};
+pub(crate) use policy::{Post, ReplyPredictor, Timers};
 pub(crate) use shard::{Shard, ShardParts, WakeAll};
 pub(crate) use sleep::Waker;
 pub(crate) use turn::Core;
-pub use unsent::flush_before_exit;
-pub(crate) use watch::Alarm;
+pub(crate) use wakeup::Wakeup;

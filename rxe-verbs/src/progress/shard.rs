@@ -3,21 +3,19 @@
 //!
 //! The ways in:
 //!
-//! | | waits for the lock | receives, runs timers | sends |
-//! | --- | --- | --- | --- |
-//! | [`Shard::with`] | yes | no | yes; one step, if the turn before was cut short |
-//! | [`Shard::with_turn`] | yes | if `f` does | yes |
-//! | [`Shard::turn`] | yes | yes | yes |
-//! | [`Shard::turn_if_free`], [`Shard::turn_inline`] | no | yes | yes; a few acknowledgements may wait |
-//! | [`Shard::posted`] | no | no | yes; small posts may wait |
-//! | [`Shard::answer_doorbells`] | no | no | if a doorbell was rung |
-//! | [`Shard::bare`] | yes | no | no |
-//! | [`Shard::try_bare`] | no | no | no |
-//! | [`Shard::look`], [`Shard::attach`] | for a given time | no | no |
+//! | entry | takes the lock | waits for it | turns the engine | serves others' doorbells |
+//! | --- | --- | --- | --- | --- |
+//! | [`Shard::with`] | yes | yes | sends; one step, if the turn before was cut short | yes |
+//! | [`Shard::turn`], [`Shard::turn_after`] | yes | yes | receives, runs timers, sends | yes |
+//! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; a few acknowledgements may wait | yes |
+//! | [`Shard::posted`] | if it is free | no | sends; small posts may wait | yes, unless its post waits |
+//! | [`Shard::answer_doorbells`] | if a doorbell was rung, and it is free | no | sends | yes |
+//! | [`Shard::bare`] | yes | yes | no | yes |
+//! | [`Shard::bare_within`] | yes | for a given time | no | yes |
 //!
-//! Each ends by answering the doorbells that were rung while the thread had the lock. After a post that
-//! waits they wait too, as long as [`Posts`](super::policy::Posts) says: then the driver turns the
-//! engine. [`Shard::is_free_within`] takes the lock as well, and leaves the doorbells to its caller.
+//! [`Shard::acknowledge`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others' doorbells is to
+//! send what other threads have posted while this thread had the lock. After a post that waits, those wait too,
+//! as long as [`DoorbellBatching`](super::policy::DoorbellBatching) says: then the driver turns the engine.
 
 mod locked;
 #[cfg(test)]
@@ -34,14 +32,14 @@ use parking_lot::Mutex;
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::queue::Doorbells;
 use rxe_core::types::Qpn;
-use rxe_net::{Backend, Membership, NetError, Tap};
+use rxe_net::{Backend, Membership, NetError};
 use rxe_sys::fork_generation;
 
 use self::locked::Locked;
+use super::at_exit::UnsentRecord;
 use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};
-use super::turn::Core;
-use super::unsent::{Claim, Unsent};
-use super::watch::{Alarm, Watch};
+use super::turn::{Backlog, Core};
+use super::wakeup::{Wakeup, Wakeups};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind, Events, Log, Observers};
 use crate::os::Environment;
@@ -61,14 +59,14 @@ pub(crate) struct Shard {
     device: String,
     core: Mutex<Core>,
     doorbells: Arc<Doorbells>,
-    pub(super) watch: Watch,
+    pub(super) wakeups: Wakeups,
     pub(super) stop: AtomicBool,
     /// A request that must leave at once was left to the thread that had the lock.
     urgent: AtomicBool,
     asyncs: Arc<AsyncEvents>,
     /// A message is acknowledged before the program sees its completion.
     prompt: bool,
-    unsent: Claim,
+    unsent: UnsentRecord,
     /// All threads of this process share a CPU.
     pub(super) single_cpu: bool,
     environment: Environment,
@@ -76,7 +74,7 @@ pub(crate) struct Shard {
     observers: Option<Arc<Observers>>,
     /// Why nothing works any more.
     failed: OnceLock<String>,
-    /// Of the process that it is of.
+    /// The process that owns the shard.
     generation: u64,
     /// Who must be told of a failure, by the number of the completion queue.
     queues: Mutex<HashMap<u64, Weak<dyn WakeAll>>>,
@@ -92,7 +90,7 @@ pub(crate) struct ShardParts {
     pub(crate) backend: Box<dyn Backend>,
     /// Where events go.
     pub(crate) events: Events,
-    /// The same's end for programs.
+    /// The queue from which programs take asynchronous events.
     pub(crate) asyncs: Arc<AsyncEvents>,
     /// When acknowledgements leave.
     pub(crate) acks: AckPolicy,
@@ -109,18 +107,17 @@ pub(crate) trait WakeAll: std::fmt::Debug + Send + Sync {
 impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self> {
         let ShardParts { device, engine, backend, events, asyncs, acks, environment } = parts;
-        let unsent = Unsent::claim();
-        let watch = Watch::new(&*backend, &environment)?;
+        let unsent = UnsentRecord::take();
+        let wakeups = Wakeups::new(&*backend, &environment)?;
         let doorbells = Arc::clone(engine.doorbells());
         let observers = events.observers();
-        let mut core =
-            Core::new(engine, backend, events, acks, unsent.record(), environment.clone());
-        core.set_interest(&watch, Interest::Receive);
+        let mut core = Core::new(engine, backend, events, acks, unsent.get(), environment.clone());
+        core.set_interest(&wakeups, Interest::Receive);
         Ok(Self {
             device,
             core: Mutex::new(core),
             doorbells,
-            watch,
+            wakeups,
             stop: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
             asyncs,
@@ -157,21 +154,16 @@ impl Shard {
     /// # Errors
     /// The device has failed, before or in this.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
-        self.with_turn(|core| {
-            if core.unfinished {
+        let prepare = |core: &mut Core| {
+            if core.backlog == Backlog::CutShort {
                 // The driver goes on with the long transfer; this caller need not.
                 core.limit = TurnLimit::one_step();
             }
-            f(core)
-        })
+        };
+        self.turn_after(prepare, f)
     }
 
-    /// As [`Shard::with`], and the turn is a whole one.
-    pub(super) fn with_turn<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
-        self.turn_after(|_| (), f)
-    }
-
-    /// As [`Shard::with_turn`], but first, before requests leave that wait, does `prepare`.
+    /// Like [`Shard::with`], but the turn is a whole one, and `prepare` runs before requests leave that wait.
     pub(super) fn turn_after<R>(
         &self,
         prepare: impl FnOnce(&mut Core),
@@ -194,31 +186,20 @@ impl Shard {
         // It may have failed while this thread waited for the lock.
         self.check()?;
         prepare(core);
-        if core.waiting || self.unsent.record().has_posts() {
-            // `f` may end the queue pair that they are of.
+        if core.backlog == Backlog::Acks || self.unsent.doorbells.any() {
+            // `f` may end the queue pair that they belong to.
             self.end_turn(core, false)?;
         }
         let result = f(core);
         self.end_turn(core, false).map(|()| result)
     }
 
-    /// Whether its lock becomes free within this time. It does not in a signal handler that interrupts a
-    /// holder of the lock. The caller calls [`Shard::with`] next, which answers doorbells rung meanwhile.
-    pub(crate) fn is_free_within(&self, timeout: Duration) -> bool {
-        self.is_own() && self.core.try_lock_for(timeout).is_some()
-    }
-
-    /// Receives, runs timers and sends, if the lock is free.
+    /// Receives, runs timers and sends, if the lock is free; then calls `look`. Returns `None` if another
+    /// thread has the lock.
     ///
     /// In a ping-pong, acknowledgements wait for what the caller now posts, for the next such turn, or,
     /// if neither comes, for the driver ([`super::policy::Acks`]).
-    pub(crate) fn turn_if_free(&self) -> Result<()> {
-        self.turn_inline(|_| ()).map(drop)
-    }
-
-    /// As [`Shard::turn_if_free`], and does `look` at the end of the turn. `None` if another thread has
-    /// the lock.
-    pub(super) fn turn_inline<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
+    pub(crate) fn turn_if_free<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
         self.check_own()?;
         let Some(mut core) = self.try_lock() else { return Ok(None) };
         if let Err(failed) = self.check() {
@@ -227,11 +208,11 @@ impl Shard {
             return Err(failed);
         }
         core.watchers.turned_inline();
-        core.posts.polled();
-        let received = core.receive(BUDGET, &self.watch);
+        core.batching.polled();
+        let received = core.receive(BUDGET, &self.wakeups);
         let later = self.acks_wait(&mut core, &received);
         let ended = self.end_turn(&mut core, later);
-        let congested = core.congested;
+        let congested = core.backlog == Backlog::Congested;
         let seen = look(&mut core);
         drop(core);
         self.answer_doorbells();
@@ -251,26 +232,24 @@ impl Shard {
             return false;
         }
         match received {
-            Ok(0) => return core.acks.polled_in_vain() && core.waiting,
+            Ok(0) => core.acks.polled_in_vain() && core.backlog == Backlog::Acks,
             Ok(1..=MAX_WAITING_ACKS) => {
-                let busy = core.waiting || core.blocked || core.congested;
-                let may = !core.local && !busy;
-                return may
+                core.backlog == Backlog::Nothing
+                    && !self.unsent.acks.any_local()
                     && core.engine.can_wait()
                     && core.engine.has_transmit_work()
-                    && core.acks.wait(self.environment.now());
+                    && core.acks.wait(self.environment.now())
             }
-            _ => {}
+            _ => false,
         }
-        false
     }
 
     /// Sends the acknowledgements of polled messages before it returns, if the peer is on this host (which
     /// costs no system call) or the device was opened with [`AckPolicy::Prompt`].
     #[inline]
     pub(crate) fn acknowledge(&self) {
-        let unsent = self.unsent.record();
-        if unsent.has_local_acks() || self.prompt && unsent.has_acks() {
+        let acks = &self.unsent.acks;
+        if acks.any_local() || self.prompt && acks.any() {
             self.send_acks();
         }
     }
@@ -279,7 +258,7 @@ impl Shard {
     fn send_acks(&self) {
         // Another thread is in the middle of a turn, or a turn was cut short.
         for _ in 0..TURNS_FOR_OTHERS {
-            if !self.unsent.record().has_acks() || self.with(|_| ()).is_err() {
+            if !self.unsent.acks.any() || self.with(|_| ()).is_err() {
                 return;
             }
         }
@@ -288,15 +267,16 @@ impl Shard {
     /// Receives about `budget` packets, runs timers and sends, after waiting for the lock. Returns how many
     /// packets came.
     pub(super) fn turn(&self, budget: usize) -> Result<usize> {
-        let result = self.with_turn(|core| {
+        let receive = |core: &mut Core| {
             core.watchers.turned_inline();
-            core.receive(budget, &self.watch)
-        })?;
-        self.fail_on(result)
+            core.receive(budget, &self.wakeups)
+        };
+        let received = self.turn_after(|_| (), receive)?;
+        self.fail_on(received)
     }
 
-    /// Sees to it that everything posted until now is begun: by this thread, or by the one that
-    /// holds the lock.
+    /// Ensures that everything posted until now is begun: by this thread, or by the one that holds the
+    /// lock.
     ///
     /// Every thread that posts calls this after it has rung, and every thread that held the lock
     /// calls this after it has unlocked: [`Doorbells::drain`] says why nothing is stranded then. A
@@ -330,7 +310,7 @@ impl Shard {
         let mut turns = 0;
         self.doorbells.drain(|| {
             if turns == TURNS_FOR_OTHERS {
-                self.watch.wake();
+                self.wakeups.wake();
                 return false;
             }
             turns += 1;
@@ -347,19 +327,19 @@ impl Shard {
     }
 
     /// A thread has posted, and rung the doorbell. The post leaves at once, or waits for the next one
-    /// ([`super::policy::Posts`]): then it leaves with that, with the next turn of any thread, or with one
+    /// ([`super::policy::DoorbellBatching`]): then it leaves with that, with the next turn of any thread, or with one
     /// of the driver's. Returns whether it leaves at once.
     #[inline]
     pub(crate) fn posted(&self, post: &Post) -> bool {
         let may_wait = !post.goes_at_once() && !self.environment.is_turn_based();
-        if may_wait && self.unsent.record().join_posts(post.packets) {
+        if may_wait && self.unsent.doorbells.join(post.packets) {
             return false;
         }
         if may_wait
             && let Some(mut core) = self.try_lock()
             && self.failed.get().is_none()
         {
-            if core.posts_wait(post, &self.watch) {
+            if core.posts_wait(post, &self.wakeups) {
                 drop(core);
                 if self.was_urged() {
                     self.answer_doorbells();
@@ -376,28 +356,28 @@ impl Shard {
         true
     }
 
-    /// Sends what there is, or leaves that for later, and sees to it that the driver wakes in time.
+    /// Sends what there is, or leaves that for later, and sets the timer that wakes the driver.
     fn end_turn(&self, core: &mut Core, later: bool) -> Result<()> {
         let mut sent = Ok(());
         if later {
-            core.waiting = true;
+            core.backlog = Backlog::Acks;
             core.events.take_all(&mut core.engine);
-            core.armed.set_timer(&self.watch, self.environment.now() + TICK);
+            core.wakeup_state.set_timer(&self.wakeups, self.environment.now() + TICK);
         } else {
-            // Before the doorbells are taken, so that the request that this is of is among them.
+            // Before the doorbells are taken, so that the urgent request is among them.
             if self.urgent.load(Ordering::Relaxed) {
                 self.urgent.swap(false, Ordering::AcqRel);
             }
             sent = core.transmit();
         }
-        if core.blocked {
-            core.set_interest(&self.watch, Interest::ReceiveAndSend);
+        if core.backlog == Backlog::Blocked {
+            core.set_interest(&self.wakeups, Interest::ReceiveAndSend);
         }
-        if core.unfinished {
-            // The driver goes on at once, if nobody else does.
-            core.armed.set_timer(&self.watch, self.environment.now());
+        if core.backlog == Backlog::CutShort {
+            // The driver goes on immediately, if nobody else does.
+            core.wakeup_state.set_timer(&self.wakeups, self.environment.now());
         } else if let Some(deadline) = core.poll_timeout() {
-            core.armed.set_timer(&self.watch, deadline);
+            core.wakeup_state.set_timer(&self.wakeups, deadline);
         }
         sent.or_else(|e| self.failed_by(core, e))
     }
@@ -407,9 +387,9 @@ impl Shard {
         if self.environment.is_turn_based() {
             return;
         }
-        core.set_interest(&self.watch, plan.interest);
+        core.set_interest(&self.wakeups, plan.interest);
         if let Some(tick) = plan.tick {
-            core.armed.set_timer(&self.watch, tick);
+            core.wakeup_state.set_timer(&self.wakeups, tick);
         }
     }
 
@@ -422,29 +402,27 @@ impl Shard {
         })
     }
 
-    /// The lock alone, also after a failure, for what must be put in order nevertheless.
+    /// Takes the lock and calls `f`, also after a failure, for what must be put in order nevertheless.
     pub(super) fn bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         let value = f(&mut self.lock());
         self.answer_doorbells();
         value
     }
 
-    /// As [`Shard::bare`], if nobody else has the lock.
-    pub(super) fn try_bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
-        let value = f(&mut *self.try_lock()?);
-        self.answer_doorbells();
-        Some(value)
-    }
-
-    /// Does `look` with what the lock protects, if that becomes free within `timeout`; `None` also in a
-    /// forked child.
-    pub(crate) fn look<R>(&self, timeout: Duration, look: impl FnOnce(&Core) -> R) -> Option<R> {
+    /// Like [`Shard::bare`], if the lock becomes free within `timeout`. It does not in a signal handler that
+    /// interrupts a holder of the lock. Returns `None` also in a forked child.
+    pub(crate) fn bare_within<R>(
+        &self,
+        timeout: Duration,
+        f: impl FnOnce(&mut Core) -> R,
+    ) -> Option<R> {
         if !self.is_own() {
             return None;
         }
-        let core = Locked::new(self, self.core.try_lock_for(timeout)?);
-        let value = look(&core);
-        drop(core);
+        // Without a timeout, a thread that finds the lock taken must not spin.
+        let core =
+            if timeout.is_zero() { self.core.try_lock() } else { self.core.try_lock_for(timeout) };
+        let value = f(&mut Locked::new(self, core?));
         self.answer_doorbells();
         Some(value)
     }
@@ -455,33 +433,22 @@ impl Shard {
     #[cold]
     pub(crate) fn tell_observers(&self) {
         /// An observer may write to a terminal that is stopped.
-        const PATIENCE: Duration = Duration::from_millis(500);
+        const TIMEOUT: Duration = Duration::from_millis(500);
         if let Some(observers) = &self.observers {
             // The turn in which it failed may not be over yet.
-            self.look(PATIENCE, |_| ());
-            observers.wait(PATIENCE);
+            self.bare_within(TIMEOUT, |_| ());
+            observers.wait(TIMEOUT);
         }
-    }
-
-    /// From now on, this captures its packets. Returns whether the lock became free within `timeout`.
-    pub(crate) fn attach(&self, tap: Tap, timeout: Duration) -> bool {
-        if !self.is_own() {
-            return false;
-        }
-        let Some(core) = self.core.try_lock_for(timeout) else { return false };
-        Locked::new(self, core).set_tap(tap);
-        self.answer_doorbells();
-        true
     }
 
     /// Wakes the driver, which then looks also after the interface.
-    pub(crate) fn alarm(&self) -> Arc<Alarm> {
-        self.watch.alarm()
+    pub(crate) fn wakeup(&self) -> Arc<Wakeup> {
+        self.wakeups.wakeup()
     }
 
     /// Has the driver turn the engine soon. Takes no lock.
     pub(crate) fn wake_driver(&self) {
-        self.watch.wake();
+        self.wakeups.wake();
     }
 
     /// What has been counted, by the engine and by the backend; nothing in a forked child.
@@ -628,7 +595,7 @@ impl Shard {
         for queue in queues {
             queue.wake_all();
         }
-        self.watch.wake();
+        self.wakeups.wake();
     }
 }
 

@@ -15,6 +15,7 @@ use rxe_sys::EventFd;
 use super::Shard;
 use super::policy::Interest;
 use super::shard::BUDGET;
+use super::turn::Backlog;
 use crate::error::{Error, Result};
 use crate::os::until;
 
@@ -38,7 +39,7 @@ impl Shard {
         let mut waiting = Waiting::take(self);
         let mut fds = Vec::with_capacity(8);
         fds.push(PollFd::new(fd, PollFlags::IN));
-        fds.extend(self.watch.sockets().map(|s| PollFd::new(s, PollFlags::IN)));
+        fds.extend(self.wakeups.sockets().map(|s| PollFd::new(s, PollFlags::IN)));
         let mut look = || match done()? {
             None => self.check().map(|()| None),
             found => Ok(found),
@@ -66,7 +67,7 @@ impl Shard {
                 }
             }
             let leads = waiting.leads;
-            self.fail_on(self.watch.ensure().and_then(|()| Ok(fd.ensure()?)))?;
+            self.fail_on(self.wakeups.ensure().and_then(|()| Ok(fd.ensure()?)))?;
             rxe_sys::may_block("waiting for a completion");
             let left = until(deadline);
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
@@ -98,8 +99,8 @@ impl<'s> Waiting<'s> {
     fn lead(&mut self) {
         self.leads = self.shard.bare(|core| {
             let leads = core.watchers.lead();
-            if leads && !core.blocked {
-                core.set_interest(&self.shard.watch, Interest::None);
+            if leads && core.backlog != Backlog::Blocked {
+                core.set_interest(&self.shard.wakeups, Interest::None);
             }
             leads
         });
@@ -109,9 +110,9 @@ impl<'s> Waiting<'s> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.shard.bare(|core| {
-            if let Some(plan) =
-                core.watchers.leave(self.leads, core.blocked, core.environment.now())
-            {
+            let blocked = core.backlog == Backlog::Blocked;
+            let now = core.environment.now();
+            if let Some(plan) = core.watchers.leave(self.leads, blocked, now) {
                 self.shard.apply(core, plan);
             }
         });

@@ -9,18 +9,36 @@ use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::{Frame, TxBatch};
 use rxe_net::{Backend, Membership, MulticastJoiner, NetError, SendStatus, Sharing, Tap};
 
+use super::at_exit::Unsent;
 use super::manager::{CmList, ConnectionManager};
 use super::policy::{
-    AckPolicy, Acks, Interest, Post, Posts, TimerGate, Timers, TurnLimit, Watchers,
+    AckPolicy, Acks, DoorbellBatching, Interest, Post, TimerGate, Timers, TurnLimit, Watchers,
 };
 use super::refuser::Refuser;
-use super::unsent::Unsent;
-use super::watch::{Armed, Watch};
+use super::wakeup::{WakeupState, Wakeups};
 use crate::event::Events;
 use crate::os::Environment;
 
 /// Handling so many packets takes next to no time.
 const FEW: usize = 2;
+
+/// What the last turn has left to send, and why. The next turn sends it, whoever takes that turn; what else
+/// is done about it is said here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Backlog {
+    /// All has left.
+    #[default]
+    Nothing,
+    /// Acknowledgements, which wait for company ([`Engine::can_wait`]): the driver's timer is set.
+    Acks,
+    /// Anything: the turn was long enough. The driver goes on immediately.
+    CutShort,
+    /// The rest of a batch: the socket is full. The driver sleeps until there is room in it.
+    Blocked,
+    /// The rest of a batch: a process of this host must make room. The backend makes a descriptor readable
+    /// when it has.
+    Congested,
+}
 
 /// What the shard's lock protects.
 pub(crate) struct Core {
@@ -31,28 +49,19 @@ pub(crate) struct Core {
     /// Another process captures what passes the backend.
     tap: Option<Box<Tap>>,
     batch: TxBatch,
-    /// The rest of the batch waits for room in the socket.
-    pub(super) blocked: bool,
-    /// The rest of the batch waits for a process of this host to make room.
-    pub(super) congested: bool,
-    /// Acknowledgements wait for company ([`Engine::can_wait`]).
-    pub(super) waiting: bool,
+    pub(super) backlog: Backlog,
     pub(super) events: Events,
     pub(super) watchers: Watchers,
-    pub(super) armed: Armed,
+    pub(super) wakeup_state: WakeupState,
     /// What this turn has used up.
     pub(super) limit: TurnLimit,
     timers: TimerGate,
     pub(super) acks: Acks,
-    pub(super) posts: Posts,
+    pub(super) batching: DoorbellBatching,
     /// What other threads see of what has not left.
     unsent: &'static Unsent,
-    /// The last packets came from this host.
-    pub(super) local: bool,
     /// When the last packets came.
     pub(super) received: Time,
-    /// The turn was cut short: there is more to send, and room for it.
-    pub(super) unfinished: bool,
     /// The connection manager, if a program uses it.
     cm: Option<Box<dyn ConnectionManager>>,
     /// What to do about its timers when it is turned.
@@ -83,20 +92,16 @@ impl Core {
             environment,
             tap: None,
             batch,
-            blocked: false,
-            congested: false,
-            waiting: false,
+            backlog: Backlog::Nothing,
             events,
             watchers: Watchers::default(),
-            armed: Armed::default(),
+            wakeup_state: WakeupState::default(),
             limit: TurnLimit::default(),
             timers: TimerGate::default(),
             acks: Acks::new(acks),
-            posts: Posts::default(),
+            batching: DoorbellBatching::default(),
             unsent,
-            local: false,
             received: Time::ZERO,
-            unfinished: false,
             cm: None,
             cm_timers: Timers::None,
             polled: false,
@@ -107,7 +112,7 @@ impl Core {
     }
 
     /// From now on, this captures what passes the backend, until it has ended.
-    pub(super) fn set_tap(&mut self, tap: Tap) {
+    pub(crate) fn set_tap(&mut self, tap: Tap) {
         self.events.set_live_capture(Some(tap.handle()));
         self.tap = Some(Box::new(tap));
     }
@@ -119,8 +124,8 @@ impl Core {
     }
 
     /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already.
-    pub(super) fn set_interest(&mut self, watch: &Watch, interest: Interest) {
-        self.armed.set_interest(watch, interest);
+    pub(super) fn set_interest(&mut self, wakeups: &Wakeups, interest: Interest) {
+        self.wakeup_state.set_interest(wakeups, interest);
         let sleeps = interest != Interest::None && !self.polled;
         let watched = sleeps || self.watchers.has_leader();
         if std::mem::replace(&mut self.watched, watched) != watched {
@@ -268,22 +273,22 @@ impl Core {
     }
 
     /// The receiving half of a turn, with about `budget` packets. Returns how many arrived. What
-    /// comes of them is sent by [`Core::transmit`]. Timers that are due run after it, if `watch`
+    /// comes of them is sent by [`Core::transmit`]. Timers that are due run after it, if `wakeups`
     /// shows no more input.
-    pub(super) fn receive(&mut self, budget: usize, watch: &Watch) -> Result<usize, NetError> {
+    pub(super) fn receive(&mut self, budget: usize, wakeups: &Wakeups) -> Result<usize, NetError> {
         let mut time = None;
-        let mut source = None;
+        let (mut source, mut local) = (None, false);
         if self.tap.as_ref().is_some_and(|tap| tap.has_ended()) {
             self.remove_tap();
         }
-        let Self { engine, backend, tap, events, unsent, local, environment, .. } = self;
+        let Self { engine, backend, tap, events, unsent, environment, .. } = self;
         let mut sink = |frame: &Frame<'_>| {
             // The frames of a batch mostly come from one address.
             if source != Some(frame.net.src) {
                 source = Some(frame.net.src);
-                *local = engine.config().gids.contains(&frame.net.src.into());
+                local = engine.config().gids.contains(&frame.net.src.into());
             }
-            unsent.note_packet(*local);
+            unsent.acks.note_packet(local);
             engine.handle_frame(*time.get_or_insert_with(|| environment.now()), frame);
             events.take_all(engine);
         };
@@ -292,7 +297,7 @@ impl Core {
             Some(tap) => tap.receive(&mut **backend, budget, &mut sink)?,
         };
         if packets > 0 {
-            self.posts.received();
+            self.batching.received();
         }
         self.received = time.unwrap_or(self.received);
         self.limit.note(time.filter(|_| packets <= FEW));
@@ -301,12 +306,12 @@ impl Core {
             self.timers.none_due();
         } else {
             let time = time.unwrap_or_else(|| self.environment.now());
-            let drained = || packets < budget && !watch.has_input();
+            let drained = || packets < budget && !wakeups.has_input();
             match self.timers.decide(deadline, time, drained) {
                 Timers::None | Timers::Wait => {}
                 due @ (Timers::Run | Timers::ExcuseAndRun) => {
                     // What fails now is explained when this turn has ended.
-                    self.unsent.note();
+                    self.unsent.acks.note();
                     if due == Timers::ExcuseAndRun {
                         self.engine.excuse_silence(time);
                     }
@@ -323,37 +328,35 @@ impl Core {
 
     /// The driver's timer has gone off.
     pub(super) fn timer_gone(&mut self) {
-        if self.armed.timer_gone(self.environment.now()) {
-            self.posts.timed_out();
+        if self.wakeup_state.timer_gone(self.environment.now()) {
+            self.batching.timed_out();
         }
     }
 
     /// Whether a post may wait for the next one. If so the driver wakes in time, and
-    /// [`Unsent::join_posts`] lets more wait.
-    pub(super) fn posts_wait(&mut self, post: &Post, watch: &Watch) -> bool {
+    /// `PendingDoorbells::join` lets more wait.
+    pub(super) fn posts_wait(&mut self, post: &Post, wakeups: &Wakeups) -> bool {
         let time = self.environment.now();
         self.limit.note(Some(time));
-        if self.unsent.has_posts() {
-            self.posts.filled(time);
+        if self.unsent.doorbells.any() {
+            self.batching.filled(time);
             return false;
         }
-        let busy = self.waiting || self.blocked || self.congested || self.unfinished;
-        if !self.posts.posted(&Post { urgent: post.urgent || busy, ..*post }, time) {
+        let busy = self.backlog != Backlog::Nothing;
+        if !self.batching.posted(&Post { urgent: post.urgent || busy, ..*post }, time) {
             return false;
         }
-        self.armed.set_posts_timer(watch, time, self.posts.max_wait());
-        self.unsent.begin_posts(post.packets);
+        self.wakeup_state.set_posts_timer(wakeups, time, self.batching.max_wait());
+        self.unsent.doorbells.begin(post.packets);
         true
     }
 
     /// The sending half of a turn. It ends when nothing is left, when the socket is full, or when
-    /// the turn is long enough ([`TurnLimit`]): then [`Core::unfinished`] says so.
+    /// the turn is long enough ([`TurnLimit`]). [`Core::backlog`] says which.
     pub(super) fn transmit(&mut self) -> Result<(), NetError> {
-        let waited = std::mem::take(&mut self.waiting);
-        self.unfinished = false;
-        self.congested = false;
-        if self.unsent.end_posts() {
-            self.posts.left(self.environment.now());
+        let waited = std::mem::take(&mut self.backlog) == Backlog::Acks;
+        if self.unsent.doorbells.end() {
+            self.batching.left(self.environment.now());
         }
         if let Some(cm) = &mut self.cm {
             let timers = std::mem::take(&mut self.cm_timers);
@@ -394,12 +397,12 @@ impl Core {
             match sent {
                 SendStatus::Done => {}
                 SendStatus::Blocked => {
-                    self.blocked = true;
+                    self.backlog = Backlog::Blocked;
                     return Ok(());
                 }
                 // The backend makes a descriptor readable when to try again.
                 SendStatus::Congested => {
-                    self.congested = true;
+                    self.backlog = Backlog::Congested;
                     break;
                 }
             }
@@ -408,14 +411,13 @@ impl Core {
                 self.batch = TxBatch::new(limits);
             }
             if self.has_work() && !self.limit.goes_on(self.environment.now()) {
-                self.unfinished = true;
+                self.backlog = Backlog::CutShort;
                 break;
             }
         }
-        self.blocked = false;
         self.events.take_all(&mut self.engine);
-        if !self.unfinished && !self.congested {
-            self.unsent.all_sent();
+        if self.backlog == Backlog::Nothing {
+            self.unsent.acks.all_sent();
         }
         Ok(())
     }
@@ -426,11 +428,11 @@ impl Core {
         if !self.intact {
             return;
         }
-        // First, as `Unsent::join_posts` wants it: from now on every post rings for itself.
-        self.unsent.end_posts();
+        // First, as `PendingDoorbells::join` wants it: from now on every post rings for itself.
+        self.unsent.doorbells.end();
         self.engine.fail_all(self.environment.now());
         self.events.take_all(&mut self.engine);
-        self.unsent.all_sent();
+        self.unsent.acks.all_sent();
     }
 
     /// Whether there is anything to send.

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use rxe_verbs::report::{self, Subject};
+use rxe_verbs::observe::{self, Subject};
 
 use super::sink::Wanted;
 use super::{Of, processes};
@@ -93,7 +93,7 @@ impl Args {
 
 /// Returns the processes that have devices open, with the names of their programs.
 fn running() -> BTreeMap<u32, String> {
-    let reports = report::ask(Subject::Summary).into_iter();
+    let reports = observe::ask(Subject::Summary).into_iter();
     let answered = reports.filter(|report| report.records.is_ok());
     answered.filter_map(|report| report.pid).map(|pid| (pid, comm(pid))).collect()
 }

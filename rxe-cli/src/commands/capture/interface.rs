@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::{Direction, LinkType, Record};
 use rxe_net::{LinkCapture, LinkFrame, NetError};
 use rxe_verbs::device::DeviceInfo;
-use rxe_verbs::report::Subject;
+use rxe_verbs::observe::Subject;
 
 use super::Until;
 use super::sink::Sink;

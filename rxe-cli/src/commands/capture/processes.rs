@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::Blocks;
 use rxe_net::missing_before;
 use rxe_net::report::Timeout;
-use rxe_verbs::report::{CapturePiece, DeviceCapture, OpenedDevices, Silence};
+use rxe_verbs::observe::{CapturePiece, DeviceCapture, OpenedDevices, Silence};
 
 use super::sink::Sink;
 use super::{Of, Until};

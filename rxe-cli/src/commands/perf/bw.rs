@@ -206,10 +206,7 @@ impl<'a> Sends<'a> {
                 request.flags.set(SendFlags::SIGNALED, is_signaled(seq));
                 request
             });
-            match self.side.qps[at].post_send_list(requests) {
-                Ok(_) => {}
-                Err((_, e)) => return Err(e.into()),
-            }
+            self.side.qps[at].post_send(requests).map_err(|e| e.error)?;
             lane.posted += n;
             if let Some(seq) = (from + 1..=lane.posted).rev().find(|&seq| is_signaled(seq)) {
                 lane.signaled = seq;

@@ -139,7 +139,7 @@ impl Lane<'_> {
         let mut request = side.request(plan, size, 0)?;
         let awaited = matches!(plan.op, Op::Read | Op::Atomic);
         request.flags.set(SendFlags::SIGNALED, awaited || self.posted.is_multiple_of(SIGNAL_EVERY));
-        Ok(side.qps[0].post_send(request)?)
+        Ok(side.qps[0].post_send([request]).map_err(|e| e.error)?)
     }
 
     /// Returns the last byte of the message that was posted last.

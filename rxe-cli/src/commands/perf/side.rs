@@ -210,28 +210,35 @@ impl Side {
     /// Appends available completions to the empty `batch`, at most [`BATCH`]. With
     /// [`Side::events`], sleeps up to [`NAP`] until there are some.
     pub(super) fn poll(&self, batch: &mut Vec<Completion>) -> Result<usize, Error> {
-        if self.events {
-            Ok(self.cq.wait(BATCH, batch, Some(NAP))?)
-        } else {
-            Ok(self.cq.poll(BATCH, batch)?)
+        if !self.events {
+            return Ok(self.cq.poll(BATCH, |done| batch.push(done))?);
         }
+        batch.extend(self.wait(NAP)?);
+        // Those that have come together with it.
+        while !self.cq.is_empty() && batch.len() < BATCH {
+            batch.extend(self.cq.poll_one()?);
+        }
+        Ok(batch.len())
     }
 
     /// Returns the next completion, if there is one, and fails if it is an error. With
     /// [`Side::events`], sleeps up to `nap` until there is one.
     #[inline]
     pub(super) fn poll_one(&self, nap: Duration) -> Result<Option<Completion>, Error> {
-        let done = if self.events {
-            let mut one = Vec::with_capacity(1);
-            self.cq.wait(1, &mut one, Some(nap))?;
-            one.pop()
-        } else {
-            self.cq.poll_one()?
-        };
+        let done = if self.events { self.wait(nap)? } else { self.cq.poll_one()? };
         if let Some(done) = &done {
             self.check(done)?;
         }
         Ok(done)
+    }
+
+    /// Sleeps up to `nap` until there is a completion.
+    fn wait(&self, nap: Duration) -> Result<Option<Completion>, Error> {
+        match self.cq.wait_one(nap) {
+            Ok(done) => Ok(Some(done)),
+            Err(rxe_verbs::Error::TimedOut { .. }) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Posts a receive on this queue pair.

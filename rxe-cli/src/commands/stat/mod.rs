@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rxe_verbs::report::Subject;
+use rxe_verbs::observe::Subject;
 use serde_json::{Map, Value};
 
 use crate::common::running::{Column, Running, Which, fields_json, table};

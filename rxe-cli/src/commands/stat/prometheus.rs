@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use rxe_verbs::report::Subject;
+use rxe_verbs::observe::Subject;
 
 use crate::common::running::{Running, Which};
 use crate::common::{Error, print_error};

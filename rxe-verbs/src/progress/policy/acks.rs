@@ -32,7 +32,7 @@ pub(super) const AT_ONCE: Duration = Duration::from_micros(50);
 #[derive(Debug, Default)]
 pub(in crate::progress) struct Acks {
     policy: AckPolicy,
-    /// Answers in a row.
+    /// ReplyPredictor in a row.
     streak: u32,
     /// A message came then, and the program has neither answered it nor polled in vain since.
     open: Option<Time>,

@@ -3,8 +3,8 @@
 //! reasons.
 //!
 //! - [`acks`]: when acknowledgements leave.
-//! - [`answers`]: when a post waits for the peer's answer.
-//! - [`posts`]: when posted requests leave.
+//! - [`reply_predictor`]: when a post waits for the peer's answer.
+//! - [`doorbell_batching`]: when posted requests leave.
 //! - [`watchers`]: who looks at the sockets: a poller, a waiting thread (the leader) or the driver.
 //! - [`turn`]: how long a turn may be.
 //! - [`timers`]: what runs before timers, and when silence is not the peer's.
@@ -31,26 +31,26 @@
 //!    is left.
 //! 7. Timers run after the input that has come. An answer that has come, and time in which the process
 //!    did not run, are never taken for silence of the peer.
-//! 8. A post waits for an answer only after eight rounds of a ping-pong, and [`MAX_ANSWER_WAIT`] at most.
+//! 8. A post waits for an answer only after eight rounds of a ping-pong, and [`MAX_REPLY_WAIT`] at most.
 //! 9. While there is nothing to do, no timer is set, and the driver sleeps on the sockets.
 
 mod acks;
-mod answers;
+mod doorbell_batching;
 mod polling;
-mod posts;
+mod reply_predictor;
 mod timers;
 mod turn;
 mod watchers;
 
 pub use acks::AckPolicy;
 pub(super) use acks::Acks;
-pub(crate) use answers::Answers;
-pub(super) use answers::{Asked, MAX_ANSWER_WAIT, messages};
-pub(super) use polling::AdaptivePolling;
-pub(crate) use posts::Post;
-pub(super) use posts::Posts;
+pub(super) use doorbell_batching::DoorbellBatching;
+pub(crate) use doorbell_batching::Post;
 #[cfg(test)]
-pub(super) use posts::{BATCHES_IN_TIME, MAX_POST_WAIT, MAX_STREAM_WAIT};
+pub(super) use doorbell_batching::{BATCHES_IN_TIME, MAX_POST_WAIT, MAX_STREAM_WAIT};
+pub(super) use polling::AdaptivePolling;
+pub(crate) use reply_predictor::ReplyPredictor;
+pub(super) use reply_predictor::{MAX_REPLY_WAIT, PostContext, messages};
 pub(super) use timers::TimerGate;
 pub(crate) use timers::Timers;
 pub(super) use turn::TurnLimit;

@@ -18,7 +18,7 @@ use rxe_core::wire::{Bth, Ext, Frame, NetHeader, Opcode, Reth, TxBatch, TxLimits
 use rxe_net::{Capabilities, SendStatus, SrcPort};
 use rxe_sys::SharedFd;
 
-use super::super::policy::{Answers, Asked};
+use super::super::policy::{PostContext, ReplyPredictor};
 use super::super::testing::ready_to_send;
 use super::super::{CmList, ConnectionManager, Timers, Waker, driver};
 use super::*;
@@ -176,14 +176,14 @@ fn post(shard: &Shard, qp: &QpHandle, urgent: bool) {
 
 /// Posts until requests wait. Returns how many posts that took.
 fn begin_stream(shard: &Shard, qp: &QpHandle) -> usize {
-    begin_stream_until(shard, qp, || shard.unsent.record().has_posts())
+    begin_stream_until(shard, qp, || shard.unsent.doorbells.any())
 }
 
 fn begin_stream_until(shard: &Shard, qp: &QpHandle, begun: impl Fn() -> bool) -> usize {
     (1..)
         .find(|_| {
             // However long this thread did not run since the last post.
-            shard.bare(|core| core.posts.polled());
+            shard.bare(|core| core.batching.polled());
             post(shard, qp, false);
             begun()
         })
@@ -192,7 +192,7 @@ fn begin_stream_until(shard: &Shard, qp: &QpHandle, begun: impl Fn() -> bool) ->
 
 /// What the driver does when its timer has gone off.
 fn driver_turn(shard: &Shard) {
-    assert!(shard.watch.sleep().unwrap().timer);
+    assert!(shard.wakeups.sleep().unwrap().timer);
     shard.drive(true).unwrap();
 }
 
@@ -206,9 +206,9 @@ fn posts_of_a_stream_leave_together_with_the_next_poll() {
     assert_eq!(before, begun as u64 - 1, "the beginning of a stream leaves one by one");
     (0..9).for_each(|_| post(&shard, &qp, false));
     assert_eq!((batches.load(Ordering::Relaxed), cq.len()), (before, begun - 1), "they wait");
-    shard.turn_if_free().unwrap();
+    shard.turn_if_free(|_| ()).unwrap();
     assert_eq!((batches.load(Ordering::Relaxed), cq.len()), (before + 1, begun + 9));
-    assert!(!shard.unsent.record().has_posts());
+    assert!(!shard.unsent.doorbells.any());
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn posts_that_wait_in_vain_are_sent_by_the_driver() {
     assert_eq!(cq.len(), begun - 1);
     driver_turn(&shard);
     assert_eq!(cq.len(), begun);
-    assert!(!shard.unsent.record().has_posts());
+    assert!(!shard.unsent.doorbells.any());
 }
 
 /// While the driver polls, a peer in shared memory need not wake it: that would be a system call for each
@@ -257,7 +257,7 @@ fn the_backend_is_told_of_a_driver_that_sleeps_and_not_of_one_that_polls() {
     shard.bare(|core| {
         core.watchers.enter();
         assert!(core.watchers.lead());
-        core.set_interest(&shard.watch, Interest::None);
+        core.set_interest(&shard.wakeups, Interest::None);
     });
     assert!(is_watched(), "another thread sleeps");
 }
@@ -315,22 +315,22 @@ fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
     let (qp, _cq) = connected_qp(&shard, QpType::Rc);
     let qpn = qp.qpn();
     let msn = || shard.bare(|core| core.engine.qp_msn(qpn)).unwrap();
-    let mut answers = Answers::default();
+    let mut predictor = ReplyPredictor::default();
     owed.store(1, Ordering::Relaxed);
-    shard.await_answer(qpn, &mut answers);
+    shard.await_reply(qpn, &mut predictor);
     assert_eq!(msn(), 0, "nothing is known of the program yet");
 
-    play_ping_pong(&mut answers);
-    shard.await_answer(qpn, &mut answers);
+    play_ping_pong(&mut predictor);
+    shard.await_reply(qpn, &mut predictor);
     assert_eq!(msn(), 1, "the answer has come");
 }
 
 /// As if the program had posted at once after each of 100 messages, however slow this machine is.
-fn play_ping_pong(answers: &mut Answers) {
+fn play_ping_pong(predictor: &mut ReplyPredictor) {
     for message in 0..100_u32 {
         let msn = message.wrapping_sub(100) & 0xff_ffff;
-        let asked = Asked { msn, received: now(), now: now(), single_cpu: false };
-        answers.posted(&asked);
+        let post = PostContext { msn, received: now(), now: now(), single_cpu: false };
+        predictor.posted(&post);
     }
 }
 
@@ -340,8 +340,8 @@ fn a_post_before_the_end_of_the_turn_that_has_brought_the_message_is_of_the_ping
     let shard = shard_written_to(&owed);
     let (qp, _cq) = connected_qp(&shard, QpType::Rc);
     let qpn = qp.qpn();
-    let mut answers = Answers::default();
-    play_ping_pong(&mut answers);
+    let mut predictor = ReplyPredictor::default();
+    play_ping_pong(&mut predictor);
     let turning = AtomicBool::new(false);
     let poster = format!("/proc/self/task/{}/stat", rustix::thread::gettid());
     let sleeps = || std::fs::read_to_string(&poster).unwrap().contains(") S ");
@@ -357,7 +357,7 @@ fn a_post_before_the_end_of_the_turn_that_has_brought_the_message_is_of_the_ping
         while !turning.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
-        shard.await_answer(qpn, &mut answers);
+        shard.await_reply(qpn, &mut predictor);
         // Otherwise it has not slept until now, where this thread waits for the other one.
         assert_eq!(owed.load(Ordering::Relaxed), 0, "the post has waited for the answer");
     });
@@ -425,12 +425,12 @@ fn no_post_is_stranded_while_others_wait() {
     let post_burst = |t, round: u64, qp: &QpHandle| {
         // One of them is now and then away for longer than a stream lasts.
         if t > 0 || !round.is_multiple_of(8) {
-            shard.bare(|core| core.posts.polled());
+            shard.bare(|core| core.batching.polled());
         }
         (0..BURST).for_each(|_| post(&shard, qp, false));
     };
     let missed = missed_bursts(&shard, 5_000, post_burst, || {
-        if shard.unsent.record().has_posts() {
+        if shard.unsent.doorbells.any() {
             driver_turn(&shard);
         }
     });
@@ -525,7 +525,7 @@ fn what_a_thread_completes_itself_as_it_goes_to_sleep_ends_its_sleep() {
 #[test]
 fn what_came_from_this_host_is_acknowledged_before_a_program_is_told_of_it() {
     let shard = shard();
-    let record = shard.unsent.record();
+    let acks = &shard.unsent.acks;
     let turning = Barrier::new(2);
     let sent = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -537,7 +537,7 @@ fn what_came_from_this_host_is_acknowledged_before_a_program_is_told_of_it() {
         });
         shard
             .with(|_| {
-                record.note_packet(true);
+                acks.note_packet(true);
                 turning.wait();
                 thread::sleep(Duration::from_millis(50));
                 sent.store(true, Ordering::Relaxed);
@@ -545,9 +545,9 @@ fn what_came_from_this_host_is_acknowledged_before_a_program_is_told_of_it() {
             .unwrap();
     });
     // From another host they may wait.
-    record.note_packet(false);
+    acks.note_packet(false);
     shard.acknowledge();
-    assert!(record.has_acks());
+    assert!(acks.any());
 }
 
 /// A connection manager whose timer is due; records what it is told to do about it.
@@ -625,7 +625,7 @@ fn a_turn_ends_although_there_is_more_to_send_and_the_driver_goes_on() {
     turn(&|| shard.answer_doorbells());
     while cq.is_empty() {
         // What the driver sleeps on wakes it at once.
-        assert!(shard.watch.sleep().unwrap().timer);
+        assert!(shard.wakeups.sleep().unwrap().timer);
         turn(&|| shard.drive(true).unwrap());
     }
     assert_eq!(cq.poll().unwrap().status, Status::Success);
@@ -645,9 +645,9 @@ fn a_forked_child_waits_for_no_lock_of_its_parent() {
             libc::alarm(20);
             let forked = |e: Option<Error>| matches!(e, Some(Error::Forked { .. }));
             let refused = forked(shard.with(|_| ()).err())
-                && forked(shard.turn_if_free().err())
+                && forked(shard.turn_if_free(|_| ()).err())
                 && forked(shard.check().err())
-                && !shard.is_free_within(Duration::from_secs(60));
+                && shard.bare_within(Duration::from_secs(60), |_| ()).is_none();
             let nothing = shard.counters().0.rcvd_pkts == 0 && shard.take_log().is_empty();
             libc::_exit(i32::from(!(refused && nothing)));
         }
@@ -692,7 +692,7 @@ fn a_poll_that_finds_nothing_sends_nothing() {
     let (qp, cq) = sending_qp(&shard);
     let polls = || {
         let before = sent.load(Ordering::Relaxed);
-        (0..100).for_each(|_| shard.turn_if_free().unwrap());
+        (0..100).for_each(|_| assert!(shard.turn_if_free(|_| ()).is_ok()));
         sent.load(Ordering::Relaxed) - before
     };
     assert_eq!(polls(), 0);

@@ -382,11 +382,11 @@ impl Endpoint {
         let cq = self.cqs.get(f.cq)?;
         let end = Instant::now() + Duration::from_millis(f.timeout_ms);
         let mut out: Vec<Completion> = Vec::new();
-        loop {
-            let left = f.count - out.len();
-            let wait = end.saturating_duration_since(Instant::now());
-            if left == 0 || (cq.wait(left, &mut out, Some(wait))? == 0 && wait.is_zero()) {
-                break;
+        while out.len() < f.count {
+            match cq.wait_one(end.saturating_duration_since(Instant::now())) {
+                Ok(completion) => out.push(completion),
+                Err(rxe_verbs::Error::TimedOut { .. }) => break,
+                Err(e) => return Err(e.into()),
             }
         }
         if let Some(last) = out.iter().rev().find(|c| c.grh) {

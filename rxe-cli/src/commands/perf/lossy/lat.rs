@@ -108,7 +108,7 @@ impl Lane<'_> {
         side.mr.write_at(size as usize - 1, &[mark])?;
         let mut request = side.request(plan, size, 0)?;
         request.flags.set(SendFlags::SIGNALED, self.posted.is_multiple_of(SIGNAL_EVERY));
-        Ok(side.qps[0].post_send(request)?)
+        Ok(side.qps[0].post_send([request]).map_err(|e| e.error)?)
     }
 
     /// Waits for the peer's message with this mark. Returns whether it arrives in time.

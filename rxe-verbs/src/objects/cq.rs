@@ -1,0 +1,491 @@
+//! Completion queues: where finished requests are told. IBTA 11.2.6.
+
+mod notify;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rxe_core::VerbsError;
+use rxe_core::engine::Affiliation;
+use rxe_core::queue::{self, Arm, Completion, Notify, Status};
+use rxe_core::types::Qpn;
+
+pub(crate) use self::notify::ChannelEvents;
+use self::notify::Notifier;
+use crate::device::{Device, ShardSet};
+use crate::error::{Error, Result};
+use crate::faults::SlowCq;
+use crate::observe::{Counted, Permit, UseCounters, UseCounts, Used, closed};
+use crate::os::now;
+use crate::progress::{POLLS_BEFORE_YIELD, Shard, WakeAll, Waker};
+
+/// A completion queue.
+///
+/// Three ways to wait, and any number of threads may use them at once: call
+/// [`CompletionQueue::spin_one`] (lowest latency, a CPU busy) or [`CompletionQueue::wait_one`] (sleeps), or use a [`crate::CompletionChannel`] in an event loop.
+#[derive(Clone, Debug)]
+pub struct CompletionQueue {
+    inner: Arc<CqInner>,
+}
+
+#[derive(Debug)]
+struct CqInner {
+    device: Device,
+    /// Those of its queue pairs.
+    shards: ShardSet,
+    /// A hint for the first of these.
+    vector: AtomicU32,
+    queue: Arc<queue::CompletionQueue>,
+    notifier: Arc<Notifier>,
+    /// Holds completions back; rarely there.
+    slow: Option<Arc<SlowCq>>,
+    uses: Arc<UseCounters>,
+    _permit: Permit,
+}
+
+impl Counted for CompletionQueue {
+    fn use_counters(&self) -> &UseCounters {
+        &self.inner.uses
+    }
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        // In a forked child the locks may be held for ever.
+        if !self.device.shard().is_own() {
+            return;
+        }
+        self.device.shards().for_each(|shard| shard.forget(self.queue.id()));
+        self.device.resources().cq_list.remove(self.queue.id());
+        if let Some(channel) = &self.notifier.channel {
+            channel.forget_gone();
+        }
+        self.device.asyncs().forget(Affiliation::Cq(self.queue.id()));
+    }
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(
+        device: Device,
+        depth: u32,
+        channel: Option<Used<Arc<ChannelEvents>>>,
+    ) -> Result<Self> {
+        device.shard().check()?;
+        check_depth(&device, depth)?;
+        let permit = device.resources().cqs.take()?;
+        let slow = device.faults().and_then(|faults| SlowCq::new(&faults.verbs));
+        let (slow, wakes) = slow.map(|(slow, wakes)| (Arc::new(slow), wakes)).unzip();
+        let inner = Arc::new_cyclic(|owner| {
+            let notifier = Arc::new(Notifier::new(owner, channel));
+            let notify: Arc<dyn Notify> = match &slow {
+                Some(slow) => Arc::clone(slow) as Arc<dyn Notify>,
+                None => notifier.clone(),
+            };
+            let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
+            CqInner {
+                device,
+                shards: ShardSet::default(),
+                vector: AtomicU32::new(0),
+                queue,
+                notifier,
+                slow,
+                uses: Arc::default(),
+                _permit: permit,
+            }
+        });
+        if let Some(wakes) = wakes {
+            SlowCq::start(wakes, Arc::downgrade(&inner.notifier))?;
+        }
+        let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
+        inner.device.shard().enroll(inner.queue.id(), &notifier);
+        let listed = (Arc::downgrade(&inner.queue), Arc::downgrade(&inner.uses));
+        inner.device.resources().cq_list.add(inner.queue.id(), listed);
+        Ok(Self { inner })
+    }
+
+    /// The shards of its queue pairs, as bits by their numbers.
+    pub(crate) fn shard_bits(&self) -> u32 {
+        self.inner.shards.bits()
+    }
+
+    /// A queue pair was reset or destroyed: its completions are not given any more. The engine has removed
+    /// those in the queue.
+    pub(crate) fn discard(&self, qpn: Qpn) {
+        if let Some(slow) = &self.inner.slow {
+            slow.discard(qpn);
+        }
+    }
+
+    /// It has a queue pair of this shard.
+    pub(crate) fn add_shard(&self, number: usize) {
+        let inner = &*self.inner;
+        if !inner.shards.add(number) {
+            return;
+        }
+        let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
+        inner.device.shard_at(number).enroll(inner.queue.id(), &notifier);
+        if let Some(channel) = &inner.notifier.channel {
+            channel.shards().add(number);
+        }
+    }
+
+    /// The shard of its queue pairs, or the first of these.
+    #[inline]
+    fn shard(&self) -> &Shard {
+        self.inner.device.first_of(&self.inner.shards)
+    }
+
+    /// The other shards of its queue pairs. Their drivers work without being asked.
+    fn other_shards(&self) -> impl Iterator<Item = &Shard> {
+        let bits = self.inner.shards.bits();
+        self.inner.device.shards_among(bits & bits.wrapping_sub(1))
+    }
+
+    /// Turns its shards, one after another, until it has a completion.
+    #[inline]
+    fn turn(&self) -> Result<()> {
+        self.shard().turn_if_free(|_| ())?;
+        for other in self.other_shards() {
+            if !self.is_empty() {
+                break;
+            }
+            other.turn_if_free(|_| ())?;
+        }
+        Ok(())
+    }
+
+    /// Turns its shards. Whether all is well; completions of what a failure flushed are in the queue before
+    /// this tells of it, so the caller looks into the queue once more.
+    #[inline]
+    fn turn_and_check(&self) -> Result<()> {
+        let works = self.turn().and_then(|()| self.check());
+        if works.is_err() {
+            self.inner.device.shards_among(self.inner.shards.bits()).for_each(Shard::end_failure);
+        }
+        works
+    }
+
+    /// Returns when the acknowledgements of what it has given have left that must leave before.
+    #[inline]
+    fn acknowledge(&self) {
+        self.shard().acknowledge();
+        self.other_shards().for_each(Shard::acknowledge);
+    }
+
+    /// As the engine has it.
+    pub(crate) fn queue(&self) -> &Arc<queue::CompletionQueue> {
+        &self.inner.queue
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// How many completions it holds.
+    pub fn depth(&self) -> usize {
+        self.inner.queue.depth()
+    }
+
+    /// Tells it from all others of this process.
+    pub fn id(&self) -> u64 {
+        self.inner.queue.id()
+    }
+
+    /// Its completion vector: 0, if [`CompletionQueue::set_comp_vector`] was not called.
+    pub fn comp_vector(&self) -> u32 {
+        self.inner.vector.load(Ordering::Relaxed)
+    }
+
+    /// Says of which completion vector it is (`comp_vector` of `ibv_create_cq`). Queue pairs whose completion
+    /// queues are of different vectors run side by side, in shards of their own, where there are CPUs for it
+    /// ([`crate::OpenOptions::shards`]). It is a hint for the first queue pair of this queue: those to come
+    /// stay with it.
+    ///
+    /// A device has [`num_comp_vectors`](crate::device::DeviceAttr::num_comp_vectors). A number beyond them
+    /// is taken modulo theirs.
+    pub fn set_comp_vector(&self, vector: u32) {
+        self.inner.vector.store(vector, Ordering::Relaxed);
+    }
+
+    /// Makes it hold `depth` completions from now on. Those in it stay, in order, and none that comes
+    /// meanwhile is lost.
+    ///
+    /// # Errors
+    /// `depth` is 0, more than the device allows, or less than it holds; it is as it was.
+    pub fn resize(&self, depth: u32) -> Result<()> {
+        self.inner.device.shard().check()?;
+        check_depth(&self.inner.device, depth)?;
+        Ok(self.inner.queue.resize(depth)?)
+    }
+
+    /// Completions in it.
+    pub fn len(&self) -> usize {
+        self.inner.queue.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.inner.queue.is_empty()
+    }
+
+    /// Takes the oldest completion, if there is one. Does not block, but drives the engine where
+    /// there is nothing to take.
+    ///
+    /// # Errors
+    /// [`Error::CqOverflow`] and [`Error::DeviceFailed`], once what was there is taken.
+    pub fn poll_one(&self) -> Result<Option<Completion>> {
+        let mut one = None;
+        self.poll(1, |completion| one = Some(completion))?;
+        Ok(one)
+    }
+
+    /// Hands up to `max` completions to `each`, otherwise as [`CompletionQueue::poll_one`]. Returns
+    /// how many. (`ibv_poll_cq`.)
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll_one`].
+    pub fn poll(&self, max: usize, mut each: impl FnMut(Completion)) -> Result<usize> {
+        self.shard().check_own()?;
+        let mut take = || std::iter::from_fn(|| self.next()).take(max).map(&mut each).count();
+        let mut taken = take();
+        if taken == 0 && max > 0 {
+            let works = self.turn_and_check();
+            taken = take();
+            if taken == 0 {
+                works?;
+            }
+        }
+        if taken > 0 {
+            self.acknowledge();
+        }
+        Ok(taken)
+    }
+
+    /// Whether completions were lost because nobody polled.
+    pub fn is_overflowed(&self) -> bool {
+        self.inner.queue.is_overflowed()
+    }
+
+    /// Waits, asleep, for one completion.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
+    pub fn wait_one(&self, timeout: Duration) -> Result<Completion> {
+        self.shard().check_own()?;
+        if let Some(completion) = self.take() {
+            return Ok(completion);
+        }
+        let deadline = self.device().now() + timeout;
+        let waker = Waker::current()?;
+        let _waiting = self.inner.notifier.wait_with(Arc::clone(&waker));
+        let result = self.shard().sleep(waker.event(), deadline, || {
+            if let Some(completion) = self.take() {
+                return Ok(Some(completion));
+            }
+            self.check()?;
+            waker.clear();
+            self.arm_queue(Arm::Any);
+            // What came before the arming would not wake anybody.
+            Ok(self.take())
+        });
+        match result {
+            Ok(Some(completion)) => Ok(completion),
+            Ok(None) => Err(Error::TimedOut { what: "completion", after: timeout }),
+            // A failure completes requests before it is told.
+            Err(error) => self.take().ok_or(error),
+        }
+    }
+
+    /// Waits, busy, for one completion: the lowest latency. (On a simulated host, as
+    /// [`CompletionQueue::wait_one`].)
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
+    pub fn spin_one(&self, timeout: Duration) -> Result<Completion> {
+        if self.shard().environment().is_simulated() {
+            return self.wait_one(timeout);
+        }
+        let deadline = now() + timeout;
+        for polls in 0u32.. {
+            if let Some(completion) = self.poll_one()? {
+                return Ok(completion);
+            }
+            if now() >= deadline {
+                break;
+            }
+            // The peer, or the thread that will post, may wait for this CPU.
+            if polls > POLLS_BEFORE_YIELD {
+                std::thread::yield_now();
+            }
+        }
+        Err(Error::TimedOut { what: "completion", after: timeout })
+    }
+
+    /// Asks for one event on the queue's channel at the next completion: any, or only one whose
+    /// sender asked for it (and errors). Poll once more after arming: what is there already gives no
+    /// event. (`ibv_req_notify_cq`.) Where other threads [`CompletionQueue::wait_one`] on the same queue,
+    /// an event may come too early.
+    ///
+    /// # Errors
+    /// [`Error::DeviceFailed`].
+    pub fn arm(&self, solicited_only: bool) -> Result<()> {
+        self.shard().check_own()?;
+        self.inner.notifier.arming.arm();
+        self.arm_queue(if solicited_only { Arm::Solicited } else { Arm::Any });
+        self.shard().serve_sleeper()?;
+        self.other_shards().try_for_each(Shard::serve_sleeper)
+    }
+
+    /// Whether the next completion, or the next solicited one, will give an event on the channel.
+    pub fn is_armed(&self) -> bool {
+        self.inner.notifier.arming.is_armed()
+    }
+
+    /// From now on completions that find the queue full are lost without an error, and its queue pairs go
+    /// on (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`). Otherwise an overflow ends them.
+    pub fn ignore_overrun(&self) {
+        self.inner.queue.ignore_overrun();
+    }
+
+    /// How many others have it: handles and queue pairs.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.inner) - 1
+    }
+
+    /// What completes in it: queue pairs, and shared receive queues of XRC.
+    pub fn used_by(&self) -> UseCounts {
+        self.inner.uses.read()
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// Something still uses it; it then ends with the last of these.
+    pub fn close(self) -> Result<()> {
+        closed(self.used_by(), self.users(), "the completion queue")
+    }
+
+    /// Takes the oldest completion that is given now.
+    #[inline]
+    fn next(&self) -> Option<Completion> {
+        let next = match &self.inner.slow {
+            None => self.inner.queue.poll(),
+            Some(slow) => slow.poll(&self.inner.queue),
+        };
+        if next.as_ref().is_some_and(|completion| completion.status != Status::Success) {
+            self.inner
+                .device
+                .shards_among(self.inner.shards.bits())
+                .for_each(Shard::tell_observers);
+        }
+        next
+    }
+
+    fn arm_queue(&self, arm: Arm) {
+        self.inner.queue.arm(arm);
+        if let Some(slow) = &self.inner.slow {
+            slow.armed(&self.inner.queue);
+        }
+    }
+
+    /// Takes the oldest completion, and acknowledges its message.
+    fn take(&self) -> Option<Completion> {
+        self.next().inspect(|_| self.acknowledge())
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.inner.queue.is_overflowed() {
+            return Err(Error::CqOverflow { depth: self.depth() });
+        }
+        self.shard().check()?;
+        self.other_shards().try_for_each(Shard::check)
+    }
+}
+
+impl Device {
+    /// Makes a completion queue for `depth` completions.
+    ///
+    /// # Errors
+    /// `depth` is 0 or more than the device allows, or there are as many queues as it allows.
+    pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue> {
+        CompletionQueue::new(self.clone(), depth, None)
+    }
+}
+
+fn check_depth(device: &Device, depth: u32) -> Result<()> {
+    let limit = device.limits().max_cqe;
+    if depth == 0 || depth > limit {
+        let what = "completions in a queue (at least 1)";
+        let (asked, limit) = (depth.into(), limit.into());
+        return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+    use crate::event::AsyncKind;
+
+    /// Whoever looked through all queues to find those that are gone would take longer with each one.
+    #[test]
+    fn a_queue_that_is_gone_leaves_nothing_to_look_through() {
+        let device = Device::options("lo").address([127, 77, 1, 1].into()).open().unwrap();
+        let queues: Vec<_> = (0..100).map(|_| device.create_cq(1).unwrap()).collect();
+        assert_eq!(device.shard().enrolled(), 100);
+        drop(queues);
+        assert_eq!(device.shard().enrolled(), 0);
+    }
+
+    /// Its parent's threads hold locks in the moment of the fork now and then.
+    #[test]
+    fn what_a_forked_child_drops_waits_for_no_lock_of_its_parent() {
+        let device = Device::options("lo").address([127, 77, 1, 2].into()).open().unwrap();
+        let (pd, channel) = (device.create_pd().unwrap(), device.create_channel().unwrap());
+        let busy = device.create_cq_on(1, &channel).unwrap();
+        let end = AtomicBool::new(false);
+        let until_the_end = |f: &dyn Fn()| {
+            while !end.load(Ordering::Relaxed) {
+                f();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| until_the_end(&|| busy.inner.notifier.wake_all()));
+            scope.spawn(|| until_the_end(&|| drop(channel.get_event(Some(Duration::ZERO)))));
+            scope.spawn(|| {
+                until_the_end(&|| {
+                    device.asyncs().of_device(AsyncKind::GidChange, String::new());
+                    device.poll_async_event();
+                });
+            });
+            scope.spawn(|| until_the_end(&|| drop(device.qpns(0).take(device.shard()))));
+            for _ in 0..10 {
+                let cq = device.create_cq_on(1, &channel).unwrap();
+                let all = (pd.qp(&cq).build().unwrap(), pd.create_srq(1, 1).unwrap(), cq);
+                // SAFETY: the child only drops what it has, and ends.
+                #[expect(unsafe_code, reason = "a child without exec")]
+                let status = unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::alarm(20);
+                        drop(all);
+                        libc::_exit(0);
+                    }
+                    let mut status = 0;
+                    assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                    status
+                };
+                if status != 0 {
+                    end.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(status, 0);
+            }
+            end.store(true, Ordering::Relaxed);
+        });
+    }
+}

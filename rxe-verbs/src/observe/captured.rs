@@ -1,0 +1,76 @@
+//! The live capture of a device's packets, if there is one: of all its shards, also of those that are
+//! opened while it goes on.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rxe_net::{CaptureStream, LiveCapture};
+
+use super::TAKEN;
+use crate::progress::Shard;
+
+/// How long a capture may wait for a shard's lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The live capture of a device's packets, if there is one.
+#[derive(Default)]
+pub(crate) struct Captured(Mutex<Option<LiveCapture>>);
+
+impl Captured {
+    /// Starts it, unless there is one. Returns whether it has started.
+    pub(crate) fn start(
+        &self,
+        mut to: CaptureStream,
+        first: &[u8],
+        last: fn(u64) -> Vec<u8>,
+        shards: impl FnOnce() -> Vec<Arc<Shard>>,
+    ) -> bool {
+        let mut now = self.0.lock();
+        if now.as_ref().is_some_and(|capture| !capture.has_ended()) {
+            to.give_up();
+            let _ = to.write(&to.text(format!("{TAKEN}\n").as_bytes()));
+            return false;
+        }
+        let capture = LiveCapture::new(to, first, last);
+        let shards = shards();
+        let attached = shards.iter().all(|shard| attach(shard, &capture));
+        // The first message tells its reader that from now on the capture misses no packet. A device that
+        // was just closed has no shard.
+        if shards.is_empty() || !attached || capture.start().is_err() {
+            capture.end();
+            return false;
+        }
+        *now = Some(capture);
+        true
+    }
+
+    /// Calls `add`, which adds a shard to the device. Its packets are captured too.
+    pub(crate) fn add(&self, shard: &Shard, add: impl FnOnce()) {
+        let now = self.0.lock();
+        add();
+        if let Some(capture) = now.as_ref().filter(|capture| !capture.has_ended()) {
+            attach(shard, capture);
+        }
+    }
+
+    /// Ends it, if there is one.
+    pub(crate) fn end(&self) {
+        if let Some(capture) = self.0.lock().take() {
+            capture.end();
+        }
+    }
+}
+
+/// From now on, this captures the shard's packets. Returns whether the lock became free in time.
+fn attach(shard: &Shard, capture: &LiveCapture) -> bool {
+    shard.bare_within(LOCK_TIMEOUT, |core| core.set_tap(capture.tap())).is_some()
+}
+
+impl fmt::Debug for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Captured")
+    }
+}

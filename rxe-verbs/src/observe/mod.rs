@@ -1,0 +1,194 @@
+//! What a process tells of its open devices: counters, objects and captured packets. This is what
+//! `rdma statistic` and `rdma resource` ask a kernel.
+//!
+//! A report is a list of [`Record`]s, which are written and read here and nowhere else. A device of this
+//! process writes them from its counters and its list of objects when somebody asks. [`ask`] asks all
+//! processes of this user; a process of root asks the processes of all users. The text that comes back was
+//! written by another process: it has a bounded size and is printable, and its reader checks the rest.
+
+mod capture;
+mod captured;
+mod port;
+mod quota;
+mod record;
+mod reporter;
+mod resources;
+mod usage;
+
+use std::time::{Duration, Instant};
+
+use rxe_net::report::{self, NoReport, Question, ReportSocket};
+
+pub use capture::{CapturePiece, DeviceCapture};
+pub(crate) use captured::Captured;
+pub use port::{PORT_COUNTERS, port_counters};
+pub(crate) use quota::{GroupPermit, Permit};
+pub use record::Record;
+use record::records;
+pub(crate) use reporter::{DeviceReporter, Observed, Reporting};
+pub(crate) use resources::Resources;
+pub use rxe_net::report::OpenedDevices;
+pub use usage::UseCounts;
+pub(crate) use usage::{Counted, Kind, UseCounters, Used, closed};
+
+/// The kind of record that says that a device was too busy to answer.
+pub(crate) const BUSY: &str = "busy";
+/// The kind of record that says how many objects there are, and where to go on.
+pub(crate) const TOTAL: &str = "total";
+
+/// The kind of record that says that a device's packets are captured by another process.
+pub(crate) const TAKEN: &str = "taken";
+/// The kind of record that says how many packets a capture lacks.
+pub(crate) const DROPPED: &str = "dropped";
+
+/// How long a process may take to answer that is stopped. One that runs may take five times as long.
+pub const TIMEOUT: Duration = Duration::from_secs(1);
+/// Pieces in which a list is asked for at most.
+const MAX_PIECES: usize = 256;
+
+/// What a device can be asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Subject {
+    /// What it has counted.
+    Counters = 0,
+    /// How many objects of each kind there are.
+    Summary = 1,
+    /// Queue pairs.
+    Qp = 2,
+    /// Completion queues.
+    Cq = 3,
+    /// Memory regions.
+    Mr = 4,
+    /// Shared receive queues.
+    Srq = 5,
+    /// Connections by address and port, and listeners.
+    CmId = 6,
+    /// Protection domains.
+    Pd = 7,
+}
+
+impl Subject {
+    const ALL: [Self; 8] = [
+        Self::Counters,
+        Self::Summary,
+        Self::Qp,
+        Self::Cq,
+        Self::Mr,
+        Self::Srq,
+        Self::CmId,
+        Self::Pd,
+    ];
+
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// What a process said of one of its devices, or why it said nothing.
+#[derive(Clone, Debug)]
+pub struct DeviceReport {
+    /// The process, if it has a number here.
+    pub pid: Option<u32>,
+    /// Its user.
+    pub uid: u32,
+    /// What it said: at first the `device`, then what was asked for.
+    pub records: Result<Vec<Record>, Silence>,
+    /// How many objects there are. More than are listed, if there are very many.
+    pub total: u64,
+}
+
+/// Why a process said nothing that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// It gave no answer in time: it is stopped, or the host is busy.
+    Late,
+    /// Its device was busy for longer than an answer may wait.
+    Busy,
+    /// It hung up: it is of a version that does not report.
+    HungUp,
+    /// What it said is no report.
+    Nonsense,
+}
+
+/// Asks all devices that are open about this.
+pub fn ask(subject: Subject) -> Vec<DeviceReport> {
+    ask_at(&ReportSocket::all(), subject, TIMEOUT)
+}
+
+/// Asks all processes that have the device of this name open in this network namespace. Returns their
+/// reports in the order of the processes' numbers.
+pub fn ask_device(name: &str, subject: Subject, timeout: Duration) -> Vec<DeviceReport> {
+    let mut reports = ask_at(&ReportSocket::of_this_network(), subject, timeout);
+    reports.retain(|report| report.device("name") == Some(name));
+    reports.sort_by_key(|report| report.pid);
+    reports
+}
+
+/// Asks these. A list that comes in pieces is asked for as long as all first answers may take, once more.
+fn ask_at(sockets: &[ReportSocket], subject: Subject, timeout: Duration) -> Vec<DeviceReport> {
+    let question = |from| Question { subject: subject as u8, from };
+    let mut answers = report::ask(sockets, question(0), timeout);
+    let deadline = Instant::now() + timeout;
+    // A device that is just being opened says nothing, nor does a further socket of one.
+    answers.retain(|(_, answer)| !answer.report.as_ref().is_ok_and(Vec::is_empty));
+    answers
+        .into_iter()
+        .map(|(at, answer)| {
+            let mut report = DeviceReport::of(answer);
+            let mut next = report.next();
+            for _ in 0..MAX_PIECES {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let Some(from) = next.take().filter(|_| !left.is_zero()) else { break };
+                let more = report::ask(&sockets[at..=at], question(from), left);
+                let Some((_, answer)) = more.into_iter().next() else { break };
+                let mut more = DeviceReport::of(answer);
+                next = more.next().filter(|next| *next > from && more.pid == report.pid);
+                if let (Ok(all), Ok(records)) = (&mut report.records, more.records) {
+                    all.extend(records.into_iter().filter(|record| record.kind() != "device"));
+                }
+            }
+            report
+        })
+        .collect()
+}
+
+impl DeviceReport {
+    fn of(answer: report::Answer) -> Self {
+        let records = match answer.report {
+            Ok(text) => Record::parse_all(&text).ok_or(Silence::Nonsense),
+            Err(NoReport::Silent) => Err(Silence::Late),
+            Err(NoReport::HungUp) => Err(Silence::HungUp),
+            Err(NoReport::Nonsense) => Err(Silence::Nonsense),
+        };
+        let records = records.and_then(|records| match records.first() {
+            _ if records.iter().any(|record| record.kind() == BUSY) => Err(Silence::Busy),
+            Some(first) if first.kind() == "device" => Ok(records),
+            _ => Err(Silence::Nonsense),
+        });
+        Self { pid: answer.pid, uid: answer.uid, records, total: 0 }
+    }
+
+    /// Takes away what is about the list, and returns where it goes on.
+    fn next(&mut self) -> Option<u32> {
+        let records = self.records.as_mut().ok()?;
+        let total = records.pop_if(|record| record.kind() == TOTAL)?;
+        self.total = total.number("objects").unwrap_or(0);
+        total.number("next").and_then(|next| u32::try_from(next).ok()).filter(|next| *next > 0)
+    }
+
+    /// A field of the device: `name`, `netdev`, `backend`.
+    pub fn device(&self, key: &str) -> Option<&str> {
+        self.records.as_ref().ok()?.first()?.get(key)
+    }
+
+    /// Returns the record of this kind, if there is one.
+    pub fn record(&self, kind: &str) -> Option<&Record> {
+        self.objects().iter().find(|record| record.kind() == kind)
+    }
+
+    /// What was asked for.
+    pub fn objects(&self) -> &[Record] {
+        self.records.as_ref().ok().and_then(|records| records.get(1..)).unwrap_or_default()
+    }
+}

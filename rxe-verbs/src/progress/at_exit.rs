@@ -1,0 +1,151 @@
+//! What a process waits for before it ends: acknowledgements of messages that the program was told of, posts
+//! that wait for company, and explanations of what went wrong.
+//!
+//! Each shard has a record here. Records are read without locks and without allocating memory, so that
+//! [`flush_before_exit`] may be called from a signal handler at any moment. It only waits: the driver
+//! sends within a millisecond. Records are never freed, but used again.
+
+use std::ops::Deref;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::doorbells::PendingDoorbells;
+use super::owed::OwedAcks;
+use crate::event::is_any_untold;
+use crate::os::now;
+
+/// How long a process that ends waits at most: on a busy host the driver may have to wait for a CPU.
+const MAX_WAIT: Duration = Duration::from_millis(500);
+
+/// What one shard has not sent.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    /// The process that owns the shard; 0 if no shard uses this record.
+    process: AtomicU32,
+    pub(super) acks: OwedAcks,
+    pub(super) doorbells: PendingDoorbells,
+    next: OnceLock<Box<Unsent>>,
+}
+
+static FIRST: Unsent = Unsent::new(0);
+
+/// Waits until what this process has been told of is acknowledged, and what went wrong explained: for
+/// what ends a process without running its exit handlers. It waits 500 ms at most, may be called at any
+/// time from any thread, a signal handler included, and does nothing in a child of fork.
+pub fn flush_before_exit() {
+    let process = std::process::id();
+    let mut deadline = None;
+    for record in records().filter(|r| r.process.load(Ordering::Acquire) == process) {
+        let before = record.acks.flushes();
+        let owes =
+            || record.acks.any() && record.acks.flushes() == before || record.doorbells.any();
+        // What went wrong in the last turn is explained after it.
+        while owes() || is_any_untold() {
+            if now() >= *deadline.get_or_insert_with(|| now() + MAX_WAIT) {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+}
+
+extern "C" fn flush_at_exit() {
+    flush_before_exit();
+}
+
+fn records() -> impl Iterator<Item = &'static Unsent> {
+    std::iter::successors(Some(&FIRST), |record| record.next.get().map(|next| &**next))
+}
+
+impl Unsent {
+    const fn new(process: u32) -> Self {
+        Self {
+            process: AtomicU32::new(process),
+            acks: OwedAcks::new(),
+            doorbells: PendingDoorbells::new(),
+            next: OnceLock::new(),
+        }
+    }
+}
+
+/// A shard's use of a record.
+#[derive(Debug)]
+pub(super) struct UnsentRecord(&'static Unsent);
+
+impl UnsentRecord {
+    /// Takes a record for a shard of this process.
+    pub(super) fn take() -> Self {
+        static REGISTERED: OnceLock<()> = OnceLock::new();
+        REGISTERED.get_or_init(|| rxe_sys::at_exit(flush_at_exit));
+        let process = std::process::id();
+        let mut last = &FIRST;
+        loop {
+            let free =
+                last.process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Relaxed);
+            if free.is_ok() {
+                return Self(last);
+            }
+            last = last.next.get_or_init(|| Box::new(Unsent::new(0)));
+        }
+    }
+
+    /// The record, for the engine behind the shard's lock.
+    pub(super) fn get(&self) -> &'static Unsent {
+        self.0
+    }
+}
+
+impl Deref for UnsentRecord {
+    type Target = Unsent;
+
+    fn deref(&self) -> &Unsent {
+        self.0
+    }
+}
+
+impl Drop for UnsentRecord {
+    fn drop(&mut self) {
+        self.acks.all_sent();
+        self.doorbells.end();
+        self.process.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_ends_waits_until_all_has_left() {
+        let shard = UnsentRecord::take();
+        flush_before_exit();
+        shard.acks.note();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(flush_before_exit);
+            assert!(shard.acks.any());
+            shard.acks.all_sent();
+            waits.join().unwrap();
+        });
+        assert!(!shard.acks.any());
+    }
+
+    #[test]
+    fn a_process_that_ends_waits_for_a_limited_time() {
+        let shard = UnsentRecord::take();
+        shard.acks.note();
+        let before = now();
+        flush_before_exit();
+        assert!(now().since(before) >= MAX_WAIT);
+        assert!(shard.acks.any());
+    }
+
+    #[test]
+    fn what_a_parent_owes_is_not_its_child_s() {
+        let shard = UnsentRecord::take();
+        shard.process.store(u32::MAX, Ordering::Release);
+        shard.acks.note();
+        flush_before_exit();
+        assert!(shard.acks.any(), "it did not wait");
+    }
+}

@@ -1,0 +1,63 @@
+//! Waiting, busy, in a post: for programs that look for the peer's answer in their memory, and so turn
+//! nothing while they wait. [`super::policy::ReplyPredictor`] says when.
+
+use std::thread;
+use std::time::Duration;
+
+use rxe_core::types::Qpn;
+
+use super::Shard;
+use super::policy::{MAX_REPLY_WAIT, PostContext, ReplyPredictor, messages};
+use super::turn::Core;
+
+/// About as many polls as a message takes to a peer on this host and back.
+pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
+
+impl Shard {
+    /// A post to this queue pair has left. Turns the engine until the answer has come, if `predictor` says
+    /// that the program waits for one; not longer than [`MAX_REPLY_WAIT`], and the time for which other
+    /// threads have the CPU. In a simulation there is nobody to answer meanwhile.
+    pub(crate) fn await_reply(&self, qpn: Qpn, predictor: &mut ReplyPredictor) {
+        if self.environment().is_turn_based() {
+            return;
+        }
+        let began = self.environment().now();
+        let look = |core: &Core| (core.engine.qp_msn(qpn), core.received);
+        let seen = self
+            .bare_within(Duration::ZERO, |core| look(core))
+            .or_else(|| predictor.turn_wait().and_then(|t| self.bare_within(t, |core| look(core))));
+        let Some((Some(msn), received)) = seen else { return };
+        let post = PostContext { msn, received, now: began, single_cpu: self.single_cpu };
+        let Some(awaited) = predictor.posted(&post) else { return };
+        for polls in 0u32.. {
+            let turned = self.turn_if_free(|core| {
+                let present = core.engine.qp_msn(qpn)?;
+                let come = messages(msn, present) >= awaited;
+                if come {
+                    core.acks.came_in_a_post();
+                }
+                Some(come)
+            });
+            match turned {
+                // The answer has come, or the next call says what is wrong.
+                Ok(Some(Some(true) | None)) | Err(_) => return,
+                // `None`: the engine is in another thread's hands.
+                Ok(Some(Some(false)) | None) => {}
+            }
+            let yields = polls > POLLS_BEFORE_YIELD || self.single_cpu;
+            if (yields || polls.is_multiple_of(16))
+                && self.environment().now().since(began) >= MAX_REPLY_WAIT
+            {
+                predictor.missed();
+                // The program looks at its memory from here on. If the device has failed, the next call
+                // says so.
+                let _ = self.serve_sleeper();
+                return;
+            }
+            if yields {
+                // The peer may need this CPU.
+                thread::yield_now();
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! When a post waits for the peer's answer.
+//!
+//! A program may learn of a message by looking at its memory, which the peer writes to. While it looks it
+//! calls nothing of this crate, so the driver must run for each message, and often on the very CPU that
+//! the program keeps busy. In a ping-pong the program's next call is a post, and after that it has
+//! nothing to do but wait for the answer. There the post itself turns the engine until the answer has
+//! come.
+
+use std::time::Duration;
+
+use rxe_core::types::Time;
+
+use super::acks::AT_ONCE;
+
+/// No post waits longer than this for an answer. It is longer than a message waits where only the driver
+/// looks for it ([`super::TICK`]): one end that does not see the ping-pong yet must not end it for the
+/// other.
+pub(in crate::progress) const MAX_REPLY_WAIT: Duration = Duration::from_millis(2);
+
+/// The score from which on it is a ping-pong.
+const PING_PONG_SCORE: u32 = 8;
+
+/// The highest score. What happens once, such as a thread that loses its CPU, does not end a ping-pong.
+const MAX_SCORE: u32 = 16;
+
+/// What a round that is none of a ping-pong takes off the score.
+const PENALTY: u32 = 4;
+
+/// How long a post waits for a turn of another thread to end: for a whole one, and for the scheduler. A
+/// test waits for the end itself.
+const MAX_TURN_WAIT: Duration =
+    if cfg!(test) { Duration::from_secs(60) } else { Duration::from_millis(1) };
+
+/// How many posts in a row may wait for a turn in vain.
+const MAX_VAIN_WAITS: u32 = 16;
+
+/// On a single CPU the program goes on when other threads let it: some ticks of the scheduler later.
+const AT_ONCE_SINGLE_CPU: Duration = Duration::from_millis(10);
+
+/// Detects ping-pongs of a queue pair whose program polls memory. A round is some posts and the messages that answer them.
+#[derive(Debug, Default)]
+pub(crate) struct ReplyPredictor {
+    /// The message sequence number at the last post.
+    msn: Option<u32>,
+    /// Posts of this round.
+    posts: u32,
+    /// The posts and the messages of the round before.
+    last: (u32, u32),
+    /// When this round began.
+    began: Time,
+    /// Rounds alike, each begun as soon as the answers of the one before had come, less [`PENALTY`] for
+    /// each other one.
+    score: u32,
+    /// Posts that have waited for another thread's turn since the last round that was like the one before.
+    vain_waits: u32,
+}
+
+/// What is known when a program posts.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::progress) struct PostContext {
+    /// How many messages have come to the queue pair, modulo 2^24.
+    pub(in crate::progress) msn: u32,
+    /// When the last packet came.
+    pub(in crate::progress) received: Time,
+    /// When the post was made.
+    pub(in crate::progress) now: Time,
+    /// All threads of the process share a CPU.
+    pub(in crate::progress) single_cpu: bool,
+}
+
+impl ReplyPredictor {
+    /// How long this post may wait for another thread's turn, to learn how many messages have come. A
+    /// program that looks at its memory often sees a message, and answers, before the driver's turn that
+    /// has brought it is over. `None`: not at all, because it has been in vain too often.
+    pub(in crate::progress) fn turn_wait(&mut self) -> Option<Duration> {
+        let may = self.vain_waits < MAX_VAIN_WAITS;
+        self.vain_waits += u32::from(may);
+        may.then_some(MAX_TURN_WAIT)
+    }
+
+    /// The program has posted. Returns how many messages to wait for, if any.
+    pub(in crate::progress) fn posted(&mut self, post: &PostContext) -> Option<u32> {
+        let before = self.msn.replace(post.msn).unwrap_or(post.msn);
+        let messages = messages(before, post.msn);
+        if messages > 0 {
+            let round = (self.posts, messages);
+            let alike = std::mem::replace(&mut self.last, round) == round;
+            let began = std::mem::replace(&mut self.began, post.now);
+            // Where a round takes long, so does what the program does in it.
+            let slow = (post.now.since(began) / 4).min(MAX_REPLY_WAIT / 2);
+            let at_once = AT_ONCE.max(slow);
+            let at_once = if post.single_cpu { at_once.max(AT_ONCE_SINGLE_CPU) } else { at_once };
+            if alike && post.now.since(post.received) <= at_once {
+                self.score = (self.score + 1).min(MAX_SCORE);
+                self.vain_waits = 0;
+            } else {
+                self.missed();
+            }
+            self.posts = 0;
+        }
+        self.posts = self.posts.saturating_add(1);
+        let (posts, messages) = self.last;
+        (self.is_ping_pong() && self.posts == posts).then_some(messages)
+    }
+
+    /// Whether the peer needs each message to go on, so that none may wait for company.
+    pub(crate) fn is_ping_pong(&self) -> bool {
+        self.score >= PING_PONG_SCORE
+    }
+
+    /// The answer has not come within [`MAX_REPLY_WAIT`], or the round was none of a ping-pong.
+    pub(in crate::progress) fn missed(&mut self) {
+        self.score = self.score.saturating_sub(PENALTY);
+    }
+}
+
+/// How many messages came between two message sequence numbers.
+pub(in crate::progress) fn messages(before: u32, after: u32) -> u32 {
+    after.wrapping_sub(before) & 0xff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Time {
+        Time::ZERO + Duration::from_micros(micros)
+    }
+
+    fn post(predictor: &mut ReplyPredictor, msn: u32, think: u64) -> Option<u32> {
+        let (received, now) = (at(100), at(100 + think));
+        predictor.posted(&PostContext { msn: msn & 0xff_ffff, received, now, single_cpu: false })
+    }
+
+    /// Plays rounds of `posts` posts and `messages` messages, each of which takes `think` microseconds to
+    /// be answered. Returns what the posts of the last round wait for.
+    fn play(
+        predictor: &mut ReplyPredictor,
+        rounds: u32,
+        round: (u32, u32),
+        think: u64,
+    ) -> Vec<Option<u32>> {
+        let mut waits = Vec::new();
+        for _ in 0..rounds {
+            let msn = predictor.msn.unwrap_or(0xff_fffa) + round.1;
+            waits = (0..round.0).map(|_| post(predictor, msn, think)).collect();
+        }
+        waits
+    }
+
+    /// One that has seen a ping-pong just so.
+    fn seen() -> ReplyPredictor {
+        let mut predictor = ReplyPredictor::default();
+        // The first two rounds show what a round is.
+        assert_eq!(play(&mut predictor, PING_PONG_SCORE + 1, (1, 1), 5), [None]);
+        assert_eq!(play(&mut predictor, 1, (1, 1), 5), [Some(1)]);
+        predictor
+    }
+
+    #[test]
+    fn a_post_waits_once_a_ping_pong_is_seen() {
+        assert!(seen().is_ping_pong());
+    }
+
+    #[test]
+    fn the_last_post_of_a_round_waits_for_all_its_answers() {
+        let mut predictor = ReplyPredictor::default();
+        play(&mut predictor, PING_PONG_SCORE + 1, (3, 2), 5);
+        assert_eq!(play(&mut predictor, 1, (3, 2), 5), [None, None, Some(2)]);
+        let msn = predictor.msn.unwrap();
+        assert_eq!(post(&mut predictor, msn, 5), None, "one more");
+        assert_eq!(play(&mut predictor, 1, (3, 2), 5), [None, None, None]);
+    }
+
+    #[test]
+    fn posts_wait_for_a_turn_while_rounds_are_alike() {
+        let mut predictor = ReplyPredictor::default();
+        for _ in 0..10 {
+            (0..MAX_VAIN_WAITS - 1).for_each(|_| assert!(predictor.turn_wait().is_some()));
+            play(&mut predictor, 4, (1, 1), 5);
+        }
+        // A stream: nothing comes, or each round is another.
+        (0..MAX_VAIN_WAITS).for_each(|_| assert!(predictor.turn_wait().is_some()));
+        play(&mut predictor, 1, (7, 3), 5);
+        assert_eq!(predictor.turn_wait(), None);
+    }
+
+    #[test]
+    fn a_stream_is_no_ping_pong_in_either_direction_or_in_both() {
+        let mut predictor = ReplyPredictor::default();
+        (0..1000).for_each(|_| assert_eq!(post(&mut predictor, 5, 0), None));
+        for i in 0..1000 {
+            // They come and go in batches of all sizes.
+            let round = (1 + i % 7, 1 + i % 5);
+            assert!(play(&mut predictor, 1, round, 0).iter().all(Option::is_none), "{i}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_does_other_things_first_does_not_wait() {
+        let mut predictor = ReplyPredictor::default();
+        assert_eq!(play(&mut predictor, 100, (1, 1), 51), [None]);
+        assert_eq!(play(&mut seen(), 1, (1, 1), 51), [None]);
+    }
+
+    #[test]
+    fn where_rounds_take_long_a_post_may_come_later() {
+        let waits = |period, think| {
+            let mut predictor = ReplyPredictor::default();
+            let mut waits = None;
+            for msn in 1..=2 * PING_PONG_SCORE {
+                let received = at(period * u64::from(msn));
+                let now = received + Duration::from_micros(think);
+                let post = PostContext { msn, received, now, single_cpu: false };
+                waits = predictor.posted(&post);
+            }
+            waits
+        };
+        assert_eq!(waits(400, 90), Some(1));
+        assert_eq!(waits(200, 90), None);
+        assert_eq!(waits(1_000_000, 2_000), None, "it does other things");
+    }
+
+    #[test]
+    fn a_single_late_answer_does_not_end_a_long_ping_pong() {
+        let mut predictor = seen();
+        play(&mut predictor, MAX_SCORE, (1, 1), 5);
+        assert_eq!(play(&mut predictor, 1, (1, 1), 51), [Some(1)]);
+        play(&mut predictor, 3, (1, 1), 51);
+        assert!(!predictor.is_ping_pong());
+    }
+
+    #[test]
+    fn on_a_single_cpu_the_program_need_not_go_on_at_once() {
+        let mut predictor = ReplyPredictor::default();
+        let mut waits = None;
+        for msn in 0..=PING_PONG_SCORE + 2 {
+            let (received, now) = (at(0), at(9_999));
+            waits = predictor.posted(&PostContext { msn, received, now, single_cpu: true });
+        }
+        assert_eq!(waits, Some(1));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_ends_the_waiting_for_a_while() {
+        let mut predictor = seen();
+        predictor.missed();
+        assert_eq!(play(&mut predictor, PENALTY - 1, (1, 1), 5), [None]);
+        assert_eq!(play(&mut predictor, 1, (1, 1), 5), [Some(1)]);
+    }
+}
