@@ -303,11 +303,10 @@ impl Engine {
     /// an answer again, each try once at most. Called when everything that has arrived was handled,
     /// and before [`Engine::handle_timeout`].
     pub fn excuse_silence(&mut self, now: Time) {
-        let window = self.window();
         for qpn in self.timers.qps() {
-            let Some(qp) = self.qps.get_mut(qpn) else { continue };
-            let guard = self.memory.guard();
-            qp.excuse(&Ctx::new(now, &guard, &mut self.events, window));
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                qp.excuse(now);
+            }
         }
     }
 

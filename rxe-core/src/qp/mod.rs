@@ -20,6 +20,7 @@ pub use state::{Transition, check_modify, transitions};
 use crate::event::Event;
 use crate::prefetch;
 use crate::queue::SharedReceiveQueue;
+use crate::rc::Controller;
 use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, Window};
 use crate::types::{Psn, Time};
 use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
@@ -170,8 +171,10 @@ impl Qp {
             // It may have been on the way since before this connection. So it says nothing of the peer. And it
             // is never answered with another notification, even if it carries a mark.
             ctx.events.emit(Event::CongestionNotified { qpn: self.identity.qpn });
-            if self.congestion.notified(ctx.now) {
-                self.send.notified(ctx);
+            if self.congestion.notified(ctx.now)
+                && let Some(control) = self.send.control()
+            {
+                control.on_marked(ctx.now);
             }
             return;
         }
@@ -276,7 +279,7 @@ impl Qp {
         let bytes = batch.total().1 - before;
         self.congestion.sent(ctx.now, bytes);
         if bytes > 0 && self.congestion.is_pacing() {
-            self.send.restart_timer(&view_of!(self, ctx), ctx);
+            self.restart_timers(ctx.now);
         }
         if self.cut_off { self.recv.has_small_work() } else { more | unfinished }
     }
@@ -310,18 +313,27 @@ impl Qp {
 
     /// Handles the timers that are due at `ctx.now`.
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
-        let view = view_of!(self, ctx);
         if self.congestion.is_held() || self.congestion.is_ahead(ctx.now) {
-            self.send.restart_timer(&view, ctx);
+            self.restart_timers(ctx.now);
         }
         self.congestion.release(ctx.now);
+        let view = view_of!(self, ctx);
         let result = self.send.handle_timeout(&view, ctx);
         self.apply_outcome(ctx, result);
     }
 
     /// This host did not run for a while, so missing responses say nothing about the peer.
-    pub(crate) fn excuse(&mut self, ctx: &Ctx<'_>) {
-        self.send.excuse(&view_of!(self, ctx), ctx);
+    pub(crate) fn excuse(&mut self, now: Time) {
+        if let Some(control) = self.send.control() {
+            control.excuse(now);
+        }
+    }
+
+    /// This side held the outstanding requests back, so the peer gets the whole timeout again.
+    fn restart_timers(&mut self, now: Time) {
+        if let Some(control) = self.send.control() {
+            control.restart(now);
+        }
     }
 
     /// When it next wants to be called.

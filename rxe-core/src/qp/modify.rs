@@ -7,6 +7,7 @@ use super::{Qp, check_modify, view_of};
 use crate::config::Config;
 use crate::error::VerbsError;
 use crate::mem::MemoryGuard;
+use crate::rc::Controller;
 use crate::service::{Ctx, QpView};
 use crate::types::{AddressVector, AttrMask, QpAttr, QpState};
 use crate::wire::NetHeader;
@@ -36,6 +37,9 @@ impl Qp {
             .transpose()?;
 
         self.assign(new, mask);
+        if let Some(control) = self.send.control() {
+            control.set_limits(&self.attr);
+        }
         if let Some(net) = net {
             self.net = net;
         }

@@ -176,24 +176,12 @@ impl SendSide {
         }
     }
 
-    /// This side delayed the outstanding requests, so the peer gets the whole timeout again.
-    pub(super) fn restart_timer(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
-        if let Self::Rc(requester) = self {
-            requester.restart_timer(view, ctx);
-        }
-    }
-
-    /// The peer has sent a congestion notification.
-    pub(super) fn notified(&mut self, ctx: &Ctx<'_>) {
-        if let Self::Rc(requester) = self {
-            requester.notified(ctx);
-        }
-    }
-
-    /// This host did not run for a while.
-    pub(super) fn excuse(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
-        if let Self::Rc(requester) = self {
-            requester.excuse(view, ctx);
+    /// The part that decides how much is sent and when it is sent again. Only RC has one.
+    #[inline]
+    pub(super) fn control(&mut self) -> Option<&mut impl rc::Controller> {
+        match self {
+            Self::Rc(requester) => Some(requester.control()),
+            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 

@@ -7,11 +7,11 @@ use crate::service::{ConnectionError, Ctx, QpView, complete_send};
 use crate::types::Psn;
 use crate::wire::{Aeth, DropReason, NakCode, OpKind, Packet, Syndrome};
 
+use super::controller::{Acknowledged, Controller, Loss, Sent, Verdict};
 use super::inflight::{ResponseSkipped, Wqe};
 use super::requester::Requester;
-use super::retry::{Due, Exhausted};
 
-impl Requester {
+impl<C: Controller> Requester<C> {
     /// Takes a response: READ data, an atomic's value, an acknowledgement or a NAK.
     pub(crate) fn receive(
         &mut self,
@@ -34,8 +34,7 @@ impl Requester {
             ctx.drop_packet(view, DropReason::ReservedSyndrome);
             return Ok(());
         }
-        self.blocked = false;
-        self.answered = true;
+        self.control.on_response();
         let result = match packet.info().kind {
             OpKind::ReadResponse => self.data(view, ctx, packet),
             OpKind::AtomicAcknowledge => self.atomic(view, ctx, packet),
@@ -80,12 +79,9 @@ impl Requester {
         if spans.and_then(|spans| bytes.write_to(&spans)).is_err() {
             return Ok(false);
         }
-        self.blocked = false;
-        self.answered = true;
+        self.control.on_response();
         self.inflight.answered_in_part(count - 1);
-        let una = self.inflight.una();
-        self.note_progress(view, ctx, 1);
-        (1..count).for_each(|_| self.window.on_progress(1, una));
+        self.acknowledged(ctx, 1, count - 1);
         self.answer_next(view, ctx);
         self.reap(view, ctx)?;
         Ok(true)
@@ -106,20 +102,13 @@ impl Requester {
             Syndrome::RnrNak { timer } => {
                 ctx.events.emit(Event::RnrNakReceived { qpn, psn });
                 self.acknowledge(view, ctx, psn)?;
-                if self.inflight.una() != psn || self.has_gone_back() {
+                if self.inflight.una() != psn {
                     return Ok(());
                 }
                 // `acknowledge` comes first: progress resets the retry counts.
-                match self.retry.receiver_not_ready(ctx.now, timer) {
-                    Ok(()) => {
-                        self.inflight.rewind();
-                        self.retry.stop_timing();
-                        Ok(())
-                    }
-                    Err(Exhausted) => {
-                        Err(self.fail_front(view, ctx, Status::RnrRetryExceeded, None))
-                    }
-                }
+                let outstanding = self.inflight.unacknowledged() > 0;
+                let verdict = self.control.on_not_ready(ctx.now, timer, outstanding);
+                self.obey(view, ctx, verdict)
             }
             Syndrome::Nak(code) => {
                 ctx.events.emit(Event::NakReceived { qpn, psn, code });
@@ -129,10 +118,7 @@ impl Requester {
                 }
                 let status = match code {
                     NakCode::PsnSequenceError => {
-                        if self.has_gone_back() {
-                            return Ok(());
-                        }
-                        return self.retry_or_fail(view, ctx, RetryCause::SequenceNak);
+                        return self.lost(view, ctx, RetryCause::SequenceNak);
                     }
                     NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
                         Status::RemoteInvalidRequest
@@ -147,12 +133,6 @@ impl Requester {
                 Ok(())
             }
         }
-    }
-
-    /// Whether the requester will send the oldest packet again anyway. A NAK that asks for it is then a
-    /// late copy.
-    fn has_gone_back(&self) -> bool {
-        self.inflight.unacknowledged() == 0 || self.retry.is_waiting()
     }
 
     /// Handles a READ response packet.
@@ -250,7 +230,7 @@ impl Requester {
         if let Some(wqe) = self.inflight.answered() {
             complete_send(view, ctx, &wqe.request, Status::Success);
         }
-        self.on_progress(view, ctx, una);
+        self.on_progress(ctx, una);
     }
 
     /// Completes everything before `to`. Starts a retry if `to` lies beyond a READ or atomic whose
@@ -265,106 +245,71 @@ impl Requester {
         let retire = |wqe: Wqe| complete_send(view, ctx, &wqe.request, Status::Success);
         let result = self.inflight.acknowledge(to, retire);
         if self.inflight.una() != una {
-            self.on_progress(view, ctx, una);
+            self.on_progress(ctx, una);
         }
         match result {
             Ok(()) => Ok(()),
-            Err(ResponseSkipped) => {
-                let una = self.inflight.una();
-                if self.skipped_at == Some(una) || self.inflight.unacknowledged() == 0 {
-                    return Ok(());
-                }
-                self.skipped_at = Some(una);
-                self.retry_or_fail(view, ctx, RetryCause::ImpliedNak)
-            }
+            Err(ResponseSkipped) => self.lost(view, ctx, RetryCause::ImpliedNak),
         }
     }
 
-    fn on_progress(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>, before: Psn) {
-        let una = self.inflight.una();
-        let packets = u32::try_from(una.diff(before)).unwrap_or(0);
-        self.note_progress(view, ctx, packets);
-        self.window.on_progress(packets, una);
+    fn on_progress(&mut self, ctx: &Ctx<'_>, before: Psn) {
+        let packets = u32::try_from(self.inflight.una().diff(before)).unwrap_or(0);
+        self.acknowledged(ctx, packets, 1);
     }
 
-    /// Something was answered, at most so many packets by one response.
-    fn note_progress(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>, packets: u32) {
-        let una = self.inflight.una();
-        let outstanding = self.inflight.unacknowledged() > 0;
-        let before = self.retry.on_progress(ctx.now, view.attr, una, outstanding);
-        // After a round-trip timeout one packet was sent. If the response is for more, it is one to
-        // what was sent before: nothing was lost but time or an acknowledgement (as in RFC 3522).
-        if let Some(before) = before.filter(|_| packets > 1) {
-            self.window.restore(before);
+    /// Reports `responses` responses, each of which has acknowledged `packets` packets.
+    fn acknowledged(&mut self, ctx: &Ctx<'_>, packets: u32, responses: u32) {
+        let (una, outstanding) = (self.inflight.una(), self.inflight.unacknowledged() > 0);
+        let acknowledged = Acknowledged { una, packets, responses, outstanding };
+        if self.control.on_acknowledged(ctx.now, acknowledged) {
             self.inflight.forward();
             if self.inflight.unacknowledged() > 0 {
-                self.retry.on_sent(ctx.now, view.attr);
+                self.control.on_sent(ctx.now, Sent { packets: 0, asks: false, timed: None });
             }
         }
-        self.skipped_at = None;
     }
 
     /// Goes back to send again, or fails the oldest request if no retries are left.
-    fn retry_or_fail(
+    fn lost(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         cause: RetryCause,
     ) -> Result<(), ConnectionError> {
-        if self.retry.count_retry() == Err(Exhausted) {
-            return Err(self.fail_front(view, ctx, Status::RetryExceeded, None));
-        }
-        if let Some(wqe) = self.inflight.front_started() {
-            self.kernel_icrc ^= matches!(wqe.request.op, SendOp::Flush { .. });
-        }
-        let psn = self.inflight.una();
-        ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
-        match cause {
-            RetryCause::Timeout => {
-                self.window.on_timeout(self.inflight.high());
-                self.retry.on_loss(false);
-            }
-            _ => {
-                self.window.on_loss(self.inflight.high());
-                self.retry.on_loss(true);
-            }
-        }
-        if cause == RetryCause::SequenceNak && self.retry.back_off(ctx.now, view.attr) {
-            self.window.on_same_loss();
-        }
-        self.go_back();
-        Ok(())
-    }
-
-    /// Sends the oldest packet again, because no response came for some round trips. It, its response or
-    /// the NAK that named it was lost. The try goes on: this is no retry that counts.
-    fn resend(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
-        let answered = self.inflight.front_started().is_some_and(|w| w.request.op.is_answered());
-        if answered && !self.retry.has_lost() {
-            // Nothing was lost yet, there was only a congestion notification. The peer sends responses,
-            // unlike acknowledgements, at its own pace then.
-            return;
-        }
-        let (psn, cause) = (self.inflight.una(), RetryCause::RoundTripTimeout);
-        ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
-        self.skipped_at = None;
         let high = self.inflight.high();
-        if answered {
-            // Each packet of a READ's response is progress by itself, so nothing tells later whether
-            // the first request was answered after all. The window is not given up for that.
-            self.window.on_silence(high);
-        } else {
-            self.retry.save(self.window);
-            self.window.on_timeout(high);
+        let (outstanding, awaits_data) = (self.inflight.unacknowledged() > 0, self.awaits_data());
+        let loss = Loss { cause, high, outstanding, awaits_data };
+        let verdict = self.control.on_loss(ctx.now, loss);
+        if verdict == Verdict::GoBack {
+            let flush = |wqe: &Wqe| matches!(wqe.request.op, SendOp::Flush { .. });
+            if cause != RetryCause::RoundTripTimeout {
+                self.kernel_icrc ^= self.inflight.front_started().is_some_and(flush);
+            }
+            ctx.events.emit(Event::Retry { qpn: view.qpn(), psn: self.inflight.una(), cause });
         }
-        self.go_back();
+        self.obey(view, ctx, verdict)
     }
 
-    /// Everything outstanding is sent again, from the oldest PSN without a response.
-    fn go_back(&mut self) {
-        self.inflight.rewind();
-        self.retry.stop_timing();
-        self.blocked = false;
+    fn obey(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        verdict: Verdict,
+    ) -> Result<(), ConnectionError> {
+        match verdict {
+            Verdict::Ignore => Ok(()),
+            Verdict::GoBack => {
+                self.inflight.rewind();
+                Ok(())
+            }
+            Verdict::GiveUp(status) => Err(self.fail_front(view, ctx, status, None)),
+        }
+    }
+
+    /// Whether the oldest request is a READ or atomic.
+    fn awaits_data(&self) -> bool {
+        self.inflight.front_started().is_some_and(|wqe| wqe.request.op.is_answered())
     }
 
     /// Handles the timer that is due at `ctx.now`, if any.
@@ -373,27 +318,15 @@ impl Requester {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
     ) -> Result<(), ConnectionError> {
-        match self.retry.due(ctx.now) {
+        let awaits_data = self.awaits_data();
+        match self.control.take_due(ctx.now, awaits_data) {
             None => Ok(()),
-            Some(Due::BackOffOver) => {
-                self.blocked = false;
-                Ok(())
-            }
-            Some(Due::RnrOver) => {
+            Some(cause @ RetryCause::ReceiverNotReady) => {
                 let (qpn, psn) = (view.qpn(), self.inflight.una());
-                let cause = RetryCause::ReceiverNotReady;
                 ctx.events.emit(Event::Retry { qpn, psn, cause });
-                self.blocked = false;
                 Ok(())
             }
-            Some(Due::AckTimeout) => {
-                self.skipped_at = None;
-                self.retry_or_fail(view, ctx, RetryCause::Timeout)
-            }
-            Some(Due::Resend) => {
-                self.resend(view, ctx);
-                Ok(())
-            }
+            Some(cause) => self.lost(view, ctx, cause),
         }
     }
 }

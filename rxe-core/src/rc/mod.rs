@@ -6,8 +6,9 @@
 //! - `requester`: decides what may be sent now (fence, window, READ limit) and when to ask for an
 //!   acknowledgement,
 //! - `completer`: handles the peer's responses,
-//! - `retry`: timers and retry counts; `rtt`: the round-trip time that one of them is made of,
-//! - `window`: how many packets may be unacknowledged.
+//! - `controller`: the contract with the part that decides how much is sent and when it is sent again,
+//! - `recovery`: that part: timers, retry counts and the window; `window` and `rtt`, the round-trip
+//!   time, are its parts.
 //!
 //! The responder's side:
 //! - `responder`: checks requests in order and executes those that pass,
@@ -17,15 +18,16 @@
 mod completer;
 #[cfg(test)]
 mod congestion_tests;
+mod controller;
 mod errors;
 #[cfg(test)]
 mod extension_tests;
 mod inflight;
+mod recovery;
 mod replay;
 mod requester;
 mod responder;
 mod response;
-mod retry;
 mod rtt;
 #[cfg(test)]
 mod shared_queue_tests;
@@ -35,5 +37,6 @@ mod window;
 #[cfg(test)]
 mod xrc_tests;
 
+pub(crate) use controller::Controller;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;

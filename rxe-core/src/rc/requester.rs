@@ -11,52 +11,39 @@ use crate::service::{
 use crate::types::{Psn, Time};
 use crate::wire::TxBatch;
 
+use super::controller::{Controller, Sent};
 use super::inflight::{Inflight, Wqe};
-use super::retry::Retry;
-use super::window::SendWindow;
+use super::recovery::Recovery;
 use crate::message::{Segment, packets};
 
 /// The send side of an RC queue pair.
 #[derive(Debug, Default)]
-pub(crate) struct Requester {
+pub(crate) struct Requester<C = Recovery> {
     pub(super) inflight: Inflight,
-    pub(super) retry: Retry,
-    pub(super) window: SendWindow,
-    /// Packets sent since the last one that asked for a response (AckReq, READs and atomics): fewer
-    /// than [`ACK_REQ_INTERVAL`].
-    since_ack_req: u8,
+    /// Decides how much may be sent, and what happens after a loss.
+    pub(super) control: C,
     /// The doorbell rang after the send queue was last found empty. Every post rings the doorbell,
     /// so none is missed, and a queue pair that only responds never reads its send queue.
     posted: bool,
-    /// The last attempt found nothing that may be sent. Every event that may change this clears it.
-    pub(super) blocked: bool,
     drain: Drain,
-    /// The PSN of the READ or atomic whose response was last found lost. Later responses that show
-    /// the same loss start no further retry.
-    pub(super) skipped_at: Option<Psn>,
     /// Whether a FLUSH gets the ICRC that `rdma_rxe` expects. Each retry of a FLUSH tries the other
     /// kind, and the kind that was answered stays.
     pub(super) kernel_icrc: bool,
-    /// The peer has answered at least once.
-    pub(super) answered: bool,
     /// Why the memory of a request could not be read when it was sent. It is boxed because it is
     /// rarely there.
     unreadable: Option<Box<AccessError>>,
 }
 
-/// At least one packet in so many asks for an acknowledgement.
-const ACK_REQ_INTERVAL: u32 = 32;
 /// With at most this many packets in flight, and no more to send, the queue pair does not count as a load
 /// on its peer.
 const LIGHT_LOAD: u32 = 4;
 
-impl Requester {
+impl<C: Controller> Requester<C> {
     /// A requester in RTS.
     pub(crate) fn new(sq_psn: Psn, view: &QpView<'_>) -> Self {
         Self {
             inflight: Inflight::new(sq_psn),
-            retry: Retry::new(view.attr),
-            window: SendWindow::new(view),
+            control: C::new(view),
             posted: !view.handle.sq.is_empty(),
             ..Self::default()
         }
@@ -69,7 +56,7 @@ impl Requester {
 
     /// How many packets are unacknowledged, and how many may be.
     pub(crate) fn outstanding(&self) -> (u32, u32) {
-        (self.inflight.unacknowledged(), self.window.limit())
+        (self.inflight.unacknowledged(), self.control.window(u32::MAX))
     }
 
     /// Sends up to about `budget` packets. Returns whether more may be sent.
@@ -85,34 +72,24 @@ impl Requester {
             if batch.is_full() {
                 return true;
             }
-            let sent =
-                if self.retry.is_waiting() { 0 } else { self.send_next(view, ctx, batch, left) };
+            let paused = self.control.is_paused();
+            let sent = if paused { 0 } else { self.send_next(view, ctx, batch, left) };
             left = left.saturating_sub(sent.max(1));
             if sent == 0 {
-                if self.lacks_ack_req() {
-                    self.since_ack_req = 0;
+                if self.control.must_ask_again(self.inflight.unacknowledged()) {
                     self.inflight.rewind();
-                    self.retry.stop_timing();
                     continue;
                 }
-                self.blocked = true;
+                self.control.block();
                 return false;
             }
         }
         true
     }
 
-    /// Whether unacknowledged packets remain of which none asked for an acknowledgement, because
-    /// the packet that was to ask could not be sent. Sending them again makes the peer acknowledge.
-    fn lacks_ack_req(&self) -> bool {
-        self.since_ack_req > 0 && !self.retry.is_waiting() && self.inflight.unacknowledged() > 0
-    }
-
     /// Whether [`Requester::transmit`] may find something to send.
     pub(crate) fn has_work(&self) -> bool {
-        !self.blocked
-            && !self.retry.is_waiting()
-            && (self.inflight.current().is_some() || self.posted)
+        self.control.is_open() && (self.inflight.current().is_some() || self.posted)
     }
 
     /// See [`Qp::load`](crate::qp::Qp::load).
@@ -124,11 +101,6 @@ impl Requester {
         } else {
             0
         }
-    }
-
-    /// How many packets may be unacknowledged now.
-    fn limit(&self, view: &QpView<'_>) -> u32 {
-        self.window.limit().min(view.window.share)
     }
 
     /// Prefetches the slot of the next request.
@@ -171,7 +143,7 @@ impl Requester {
                 return 0;
             }
             let mtu = view.attr.path_mtu.bytes();
-            let chunk = self.window.read_chunk(view.window.share, view.attr.max_rd_atomic);
+            let chunk = self.control.read_chunk(view.window.share, view.attr.max_rd_atomic);
             self.inflight.start(packets(wqe.len, mtu), chunk);
         }
         let Some(count) = self.admitted(view) else { return 0 };
@@ -214,9 +186,9 @@ impl Requester {
         if most < 2 {
             return 1;
         }
-        let room = self.limit(view).saturating_sub(self.inflight.unacknowledged());
-        let to_ack_req = self.ack_req_interval(view).saturating_sub(self.since_ack_req.into());
-        left.min(room).min(to_ack_req).min(budget).min(most).max(1)
+        let used = self.inflight.unacknowledged();
+        let room = self.control.segment_room(used, view.window.share);
+        left.min(room).min(budget).min(most).max(1)
     }
 
     /// How many PSNs the next packet takes: one, or for a READ request those of its response. `None`
@@ -224,10 +196,7 @@ impl Requester {
     fn admitted(&self, view: &QpView<'_>) -> Option<u32> {
         let (wqe, _) = self.inflight.current()?;
         let used = self.inflight.unacknowledged();
-        // Where the share has become smaller, the packets already sent may be more. The peer is asked to
-        // acknowledge them.
-        let limit = if self.since_ack_req > 0 { self.window.limit() } else { self.limit(view) };
-        let room = limit.saturating_sub(used);
+        let room = self.control.room(used, view.window.share);
         let op = &wqe.request.op;
         if op.is_answered() && self.inflight.reads() >= usize::from(view.attr.max_rd_atomic) {
             return None;
@@ -290,38 +259,24 @@ impl Requester {
                 return false;
             }
         }
-        self.sent(view, ctx, count, ack_req, awaits_data);
+        self.sent(ctx, count, ack_req, awaits_data);
         true
     }
 
     /// Records that the next `count` PSNs were sent. `ack_req`: the last asks for an acknowledgement.
     /// `awaits_data`: it was a READ request or an atomic.
     #[inline(always)]
-    fn sent(
-        &mut self,
-        view: &QpView<'_>,
-        ctx: &mut Ctx<'_>,
-        count: u32,
-        ack_req: bool,
-        awaits_data: bool,
-    ) {
-        if (ack_req || awaits_data) && self.retry.is_timing() {
-            let ahead = if awaits_data { 0 } else { count - 1 };
-            let psn = self.inflight.next_psn().add(ahead);
-            if !psn.before(self.inflight.high()) {
-                self.retry.time(ctx.now, psn);
-            }
-        }
+    fn sent(&mut self, ctx: &mut Ctx<'_>, count: u32, ack_req: bool, awaits_data: bool) {
+        let asks = ack_req || awaits_data;
+        let psn = self.inflight.next_psn().add(if awaits_data { 0 } else { count - 1 });
+        let timed = (asks && !psn.before(self.inflight.high())).then_some(psn);
+        self.control.on_sent(ctx.now, Sent { packets: count, asks, timed });
         let again = self.inflight.sent(count, awaits_data);
         if again > 0 {
             // A READ request is one packet, however many it asks for.
             let packets = if awaits_data { 1 } else { again };
             ctx.events.counters.retransmitted_pkts += u64::from(packets);
         }
-        let asked = ack_req || awaits_data;
-        let since = if asked { 0 } else { u32::from(self.since_ack_req) + count };
-        self.since_ack_req = u8::try_from(since).unwrap_or(u8::MAX);
-        self.retry.on_sent(ctx.now, view.attr);
     }
 
     /// Whether the last of the next `count` packets asks for an acknowledgement. It does if no packet that
@@ -330,9 +285,7 @@ impl Requester {
     #[inline(always)]
     fn sets_ack_req(&self, view: &QpView<'_>, count: u32, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + count;
-        let limit = self.limit(view);
-        let since = u32::from(self.since_ack_req) + count;
-        if used >= limit || since >= self.ack_req_interval(view) {
+        if self.control.asks(used, count, view.window.share) {
             return true;
         }
         // The next request may have to wait: for a fence, for the READ limit, or because the queue
@@ -345,14 +298,6 @@ impl Requester {
                 && self.drain == Drain::No
         });
         last && !more
-    }
-
-    /// For how many packets of a long message one acknowledgement is asked for. It is a quarter of the
-    /// window, so that the window keeps moving. With a shared window, one acknowledgement per share is
-    /// enough, because other queue pairs send while this one waits.
-    fn ack_req_interval(&self, view: &QpView<'_>) -> u32 {
-        let (own, share) = (self.window.limit(), view.window.share);
-        ACK_REQ_INTERVAL.min(if share < own { share } else { own.div_ceil(4) })
     }
 
     /// Moves the next posted request into `inflight`, unless the queue drains: no request is looked at then.
@@ -419,7 +364,7 @@ impl Requester {
             ctx.events.emit(Event::RequestFailed { qpn: view.qpn(), status, detail, request });
             complete_send(view, ctx, &wqe.request, status);
         }
-        self.retry.stop();
+        self.control.stop();
         ConnectionError
     }
 
@@ -452,7 +397,7 @@ impl Requester {
             range: own.or_else(theirs),
             peer: view.net.dst,
             peer_qp: view.attr.dest_qp_num,
-            answered: self.answered,
+            answered: self.control.has_responded(),
             una: self.inflight.una(),
         };
         (detail.or(local.map(|(_, why)| why)), failed)
@@ -460,7 +405,7 @@ impl Requester {
 
     /// Completes all requests, started or not, as flushed. IBTA 10.3.1.6.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
-        self.retry.stop();
+        self.control.stop();
         while let Some(wqe) = self.inflight.pop() {
             complete_send(view, ctx, &wqe.request, Status::WorkRequestFlushed);
         }
@@ -485,7 +430,7 @@ impl Requester {
     /// SQD to RTS.
     pub(crate) fn resume(&mut self) {
         self.drain = Drain::No;
-        self.blocked = false;
+        self.control.unblock();
     }
 
     /// Whether the queue has just drained. Returns `true` only once.
@@ -498,23 +443,13 @@ impl Requester {
         self.drain == Drain::Draining
     }
 
-    /// This side delayed the outstanding requests, so the peer gets the whole timeout again.
-    pub(crate) fn restart_timer(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
-        self.retry.restart(ctx.now, view.attr);
-    }
-
-    /// The peer has sent a congestion notification.
-    pub(crate) fn notified(&mut self, ctx: &Ctx<'_>) {
-        self.retry.on_notified(ctx.now);
-    }
-
-    /// This host did not run for a while: see [`Retry::excuse`].
-    pub(crate) fn excuse(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
-        self.retry.excuse(ctx.now, view.attr);
+    /// What decides how much is sent and when it is sent again.
+    pub(crate) fn control(&mut self) -> &mut C {
+        &mut self.control
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.retry.deadline()
+        self.control.deadline()
     }
 }
 
@@ -526,7 +461,7 @@ mod tests {
     #[test]
     fn a_load_on_the_peer_is_more_than_a_few_packets_or_more_to_send() {
         for (packets, sent, load) in [(4, 4, 0), (5, 5, 5), (9, 2, 2), (1, 0, 1)] {
-            let mut requester = Requester::default();
+            let mut requester = Requester::<Recovery>::default();
             let payload = Payload::Sges(Default::default());
             let request = SendRequest::new(1, SendOp::Send { imm: None }, payload);
             requester.inflight.push(Wqe::new(request));

@@ -35,7 +35,11 @@ pub(super) struct SendWindow {
 impl SendWindow {
     pub(super) fn new(view: &QpView<'_>) -> Self {
         let mtu = u32::try_from(view.attr.path_mtu.bytes()).unwrap_or(4096);
-        let max = view.window.packets.min(view.window.bytes / mtu).max(1);
+        Self::of(view.window.packets.min(view.window.bytes / mtu).max(1))
+    }
+
+    /// A window that begins with its largest size, in packets.
+    pub(super) fn of(max: u32) -> Self {
         let window = Self { limit: max, max, threshold: max, acknowledged: 0, recover: None };
         window.check();
         window
@@ -125,10 +129,6 @@ impl SendWindow {
 mod tests {
     use super::*;
 
-    fn window(max: u32) -> SendWindow {
-        SendWindow { limit: max, max, threshold: max, acknowledged: 0, recover: None }
-    }
-
     /// The limits after so many windows that were answered.
     fn limits(window: &mut SendWindow, una: Psn, count: usize) -> Vec<u32> {
         let answered = |_| {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_gap_halves_the_window_once_and_it_begins_with_four_packets() {
-        let mut window = window(256);
+        let mut window = SendWindow::of(256);
         let (sent, later) = (Psn::new(1000), Psn::new(1001));
         window.on_loss(sent);
         window.on_loss(sent);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_small_window_grows_by_a_quarter() {
-        let mut window = window(256);
+        let mut window = SendWindow::of(256);
         for lost in [1000, 2000, 3000, 4000, 5000, 6000] {
             window.on_loss(Psn::new(lost));
             window.on_progress(1, Psn::new(lost + 1));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_retransmission_that_is_lost_too_leaves_one_packet() {
-        let mut window = window(256);
+        let mut window = SendWindow::of(256);
         window.on_loss(Psn::new(1000));
         window.on_same_loss();
         assert_eq!(limits(&mut window, Psn::new(500), 7), [4, 8, 16, 32, 64, 80, 96]);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn after_a_timeout_one_packet_asks_however_often() {
-        let mut window = window(256);
+        let mut window = SendWindow::of(256);
         let (una, sent) = (Psn::new(500), Psn::new(1000));
         for _ in 0..8 {
             window.on_timeout(sent);

@@ -27,8 +27,8 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["completer", "responder"],
             &["requester"],
-            &["errors", "inflight", "replay", "response", "retry"],
-            &["rtt"],
+            &["errors", "inflight", "recovery", "replay", "response"],
+            &["controller", "rtt"],
             &["window"],
         ],
     },
