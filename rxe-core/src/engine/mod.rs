@@ -41,7 +41,7 @@ use crate::event::EventSink;
 use crate::mem::{Memory, PdId};
 use crate::qp::{Qp, address};
 use crate::queue::{AddressHandle, Doorbells};
-use crate::service::{Ctx, QpHandle, QpInit, Window};
+use crate::service::{Ctx, QpHandle, QpInit, SendLimits};
 use crate::types::{AddressVector, AttrMask, Gid, Mtu, QpAttr, QpState, QpType, Qpn, Time};
 use crate::wire::Frame;
 use crate::wire::icrc::PrefixCache;
@@ -52,7 +52,7 @@ use table::QpTable;
 use timer::Timers;
 
 /// How many queue pairs ahead of its turn a queue pair is prefetched.
-const AHEAD: usize = Frame::AHEAD / 2;
+const PREFETCH_DISTANCE: usize = Frame::PREFETCH_DISTANCE / 2;
 
 /// All queue pairs of a shard. It takes frames and the time; it makes packets, completions and events. The
 /// [module](self) has the order of the calls.
@@ -66,7 +66,7 @@ pub struct Engine {
     created: u16,
     groups: rx::Groups,
     gsi: gsi::Gsi,
-    hints: rx::Hints,
+    frame_prefetch: rx::FramePrefetch,
     prefix: PrefixCache,
     ready: Ready,
     /// One of them has more to send than acknowledgements.
@@ -88,7 +88,7 @@ impl Engine {
             created: 0,
             groups: rx::Groups::new(),
             gsi: gsi::Gsi::default(),
-            hints: rx::Hints::default(),
+            frame_prefetch: rx::FramePrefetch::default(),
             prefix: PrefixCache::default(),
             urgent: false,
             timers: Timers::default(),
@@ -176,10 +176,10 @@ impl Engine {
         attr: &QpAttr,
         mask: AttrMask,
     ) -> Result<(), VerbsError> {
-        let window = self.window();
+        let limits = self.send_limits();
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
         let guard = self.memory.guard();
-        let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
+        let mut ctx = Ctx::new(now, &guard, &mut self.events, limits);
         qp.modify(&mut ctx, &self.config, attr, mask)?;
         let peer = qp.peer();
         self.peers.connect(&mut qp.scheduled, peer);
@@ -315,7 +315,7 @@ impl Engine {
         if self.timers.next().is_none_or(|next| next > now) {
             return;
         }
-        let window = self.window();
+        let limits = self.send_limits();
         let Self { qps, memory, events, timers, peers, ready, urgent, .. } = self;
         // A QP that is called may find that its timer has moved on.
         let mut guard = None;
@@ -325,9 +325,9 @@ impl Engine {
             // What the QP waits for may have moved back since.
             if qp.deadline().is_some_and(|deadline| deadline <= now) {
                 let guard = guard.get_or_insert_with(|| memory.guard());
-                qp.handle_timeout(&mut Ctx::new(now, guard, events, window));
+                qp.handle_timeout(&mut Ctx::new(now, guard, events, limits));
             }
-            *urgent |= schedule(qp, window, ready, timers, peers);
+            *urgent |= schedule(qp, limits, ready, timers, peers);
         }
         drop(guard);
         self.fail_behind_overflow(now);
@@ -363,18 +363,18 @@ impl Engine {
     /// posted completes as flushed. Called again, it flushes what was posted meanwhile. IBTA 11.6.3.
     pub fn fail_all(&mut self, now: Time) {
         self.take_doorbells();
-        let window = self.window();
+        let limits = self.send_limits();
         let guard = self.memory.guard();
         for qp in self.qps.values_mut() {
-            qp.fail(&mut Ctx::new(now, &guard, &mut self.events, window));
+            qp.fail(&mut Ctx::new(now, &guard, &mut self.events, limits));
         }
         // No queue is left that another could stop.
         self.events.overflowed = false;
     }
 
-    fn window(&self) -> Window {
+    fn send_limits(&self) -> SendLimits {
         let Config { window_packets: packets, window_bytes: bytes, max_mtu, .. } = self.config;
-        Window { packets, bytes, share: u32::MAX, max_mtu }
+        SendLimits { packets, bytes, peer_window: u32::MAX, max_mtu }
     }
 
     /// Called after completions were made. Once a completion queue has overflowed, nobody can tell
@@ -389,14 +389,14 @@ impl Engine {
 
     #[cold]
     fn fail_overflowed(&mut self, now: Time) {
-        let window = self.window();
+        let limits = self.send_limits();
         let guard = self.memory.guard();
         // What is flushed then may be too much for another queue.
         let Self { qps, events, ready, timers, peers, urgent, .. } = self;
         while std::mem::take(&mut events.overflowed) {
             for qp in qps.values_mut() {
-                if qp.fail_if_overflowed(&mut Ctx::new(now, &guard, events, window)) {
-                    *urgent |= schedule(qp, window, ready, timers, peers);
+                if qp.fail_if_overflowed(&mut Ctx::new(now, &guard, events, limits)) {
+                    *urgent |= schedule(qp, limits, ready, timers, peers);
                 }
             }
         }
@@ -404,10 +404,10 @@ impl Engine {
 
     /// Enters a QP that has just worked into the ready list and the timers.
     fn schedule(&mut self, qpn: Qpn) {
-        let window = self.window();
+        let limits = self.send_limits();
         if let Some(qp) = self.qps.get_mut(qpn) {
             let Self { ready, timers, peers, .. } = self;
-            self.urgent |= schedule(qp, window, ready, timers, peers);
+            self.urgent |= schedule(qp, limits, ready, timers, peers);
         }
     }
 }
@@ -416,14 +416,14 @@ impl Engine {
 /// is urgent.
 fn schedule(
     qp: &mut Qp,
-    window: Window,
+    limits: SendLimits,
     ready: &mut Ready,
     timers: &mut Timers,
     peers: &mut Peers,
 ) -> bool {
-    let load = qp.load();
-    peers.note(&mut qp.scheduled, load);
-    let work = qp.work(window);
+    let weight = qp.inflight_weight();
+    peers.set_weight(&mut qp.scheduled, weight);
+    let work = qp.work(limits);
     if work.any {
         ready.push(&mut qp.scheduled, qp.identity.qpn);
     }
@@ -489,12 +489,12 @@ mod tests {
         pair.a.post(1, crate::queue::SendOp::Write { remote, imm: None }, 0, 200_000);
         pair.run_until_idle();
         let qpn = pair.a.qp.qpn();
-        let load = |engine: &Engine| engine.qps.get(qpn).unwrap().scheduled.load;
-        assert!(load(&pair.a.engine) > 0);
+        let weight = |engine: &Engine| engine.qps.get(qpn).unwrap().scheduled.inflight_weight;
+        assert!(weight(&pair.a.engine) > 0);
         let other = Completion::new(0, Status::Success, qpn, Time::ZERO);
         while pair.a.cq.push(other).is_ok() {}
         pair.run_until_idle();
-        assert_eq!((pair.a.qp.state(), load(&pair.a.engine)), (QpState::Err, 0));
+        assert_eq!((pair.a.qp.state(), weight(&pair.a.engine)), (QpState::Err, 0));
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Ready {
 
     /// The queue pair whose turn will come after `ahead` others, if that many wait and it is known.
     #[inline]
-    pub(super) fn later(&self, ahead: usize) -> Option<Qpn> {
+    pub(super) fn peek(&self, ahead: usize) -> Option<Qpn> {
         self.lists[self.at].get(ahead).copied()
     }
 }
@@ -192,7 +192,7 @@ mod tests {
         for ports in [SourcePort::Fixed(1), SourcePort::PerQp] {
             let (mut ready, all) = ready(ports, 3);
             assert_eq!(turns(&mut ready, &all, 65_536, 5), [2, 3, 4, 2, 3]);
-            assert_eq!(ready.later(1), Some(Qpn::from_wire(2)));
+            assert_eq!(ready.peek(1), Some(Qpn::from_wire(2)));
         }
     }
 

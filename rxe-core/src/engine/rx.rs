@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 
 use super::table::QpTable;
-use super::{AHEAD, Config, Engine, Event, schedule};
+use super::{Config, Engine, Event, PREFETCH_DISTANCE, schedule};
 use crate::event::EventSink;
 use crate::mem::MemoryGuard;
 use crate::prefetch;
 use crate::qp::Qp;
-use crate::service::{Ctx, Window};
+use crate::service::{Ctx, SendLimits};
 use crate::types::{Gid, Pkey, QpState, QpType, Qpn, Time};
 use crate::wire::icrc::Prefix;
 use crate::wire::{
@@ -21,7 +21,7 @@ use crate::wire::{
 impl Engine {
     /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
     pub fn handle_frame(&mut self, now: Time, frame: &Frame<'_>) {
-        let window = self.window();
+        let limits = self.send_limits();
         if frame.payload.is_empty() && frame.coalesced.is_empty() {
             self.drop_empty();
         }
@@ -36,17 +36,17 @@ impl Engine {
             timers,
             peers,
             gsi,
-            hints,
+            frame_prefetch,
             prefix,
             ..
         } = self;
-        hints.take(frame, qps);
+        frame_prefetch.advance(frame, qps);
         let guard = memory.guard();
         let prefix = frame.coalesced.is_empty().then(|| prefix.get(&frame.net));
         // Packets for one QP mostly follow one another: the QP is looked up once, and scheduled
         // after the last of them.
         let mut current: Option<&mut Qp> = None;
-        let mut ahead = Ahead::new(frame);
+        let mut packet_prefetch = PacketPrefetch::new(frame);
         let (mut whole, mut segments) = (frame.payloads(), frame.coalesced.iter());
         for index in (0..).map(id_step) {
             let mut coalesced = None;
@@ -76,9 +76,9 @@ impl Engine {
             let qpn = packet.dest_qp();
             if current.as_ref().is_none_or(|qp| qp.identity.qpn != qpn) {
                 if let Some(before) = current {
-                    *urgent |= schedule(before, window, ready, timers, peers);
+                    *urgent |= schedule(before, limits, ready, timers, peers);
                 }
-                ahead.walk(index, qps);
+                packet_prefetch.advance(index, qps);
                 let crowded = qps.is_crowded();
                 current = qps.get_mut(qpn);
                 if let (true, Some(qp)) = (crowded, &current) {
@@ -96,7 +96,7 @@ impl Engine {
             };
             let icrc = prefix.as_ref().map(|prefix| (prefix, index));
             let arrival =
-                Arrival { now, config, guard: &guard, window, net, packet: &packet, icrc };
+                Arrival { now, config, guard: &guard, limits, net, packet: &packet, icrc };
             let result = if let Some(qp) = &mut current {
                 match coalesced {
                     None => arrival.deliver(qp, events),
@@ -124,7 +124,7 @@ impl Engine {
             }
         }
         if let Some(last) = current {
-            *urgent |= schedule(last, window, ready, timers, peers);
+            *urgent |= schedule(last, limits, ready, timers, peers);
         }
         drop(guard);
         self.fail_behind_overflow(now);
@@ -144,7 +144,7 @@ struct Arrival<'a> {
     now: Time,
     config: &'a Config,
     guard: &'a MemoryGuard<'a>,
-    window: Window,
+    limits: SendLimits,
     net: &'a NetHeader,
     packet: &'a Packet<'a>,
     /// What the ICRC begins with, and the packet's place in its frame. `None` if it came through memory
@@ -228,61 +228,61 @@ impl Arrival<'_> {
 
     #[inline]
     fn ctx<'c>(&'c self, events: &'c mut EventSink) -> Ctx<'c> {
-        Ctx::new(self.now, self.guard, events, self.window)
+        Ctx::new(self.now, self.guard, events, self.limits)
     }
 }
 
 /// The QPs that the first packets of later buffers are for.
 #[derive(Debug, Default)]
-pub(super) struct Hints {
-    qpns: [Option<Qpn>; AHEAD],
+pub(super) struct FramePrefetch {
+    qpns: [Option<Qpn>; PREFETCH_DISTANCE],
     at: usize,
 }
 
-impl Hints {
+impl FramePrefetch {
     /// Prefetches the index entry of a later buffer's QP, and the QP whose entry was prefetched
     /// some buffers ago.
-    fn take(&mut self, frame: &Frame<'_>, qps: &QpTable) {
+    fn advance(&mut self, frame: &Frame<'_>, qps: &QpTable) {
         if !qps.is_crowded() {
             return;
         }
-        let later = BthView::new(frame.later).map(BthView::dest_qp);
-        if let Some(qpn) = later {
+        let next = BthView::new(frame.prefetch_next).map(BthView::dest_qp);
+        if let Some(qpn) = next {
             qps.prefetch_index(qpn);
         }
-        if let Some(qpn) = std::mem::replace(&mut self.qpns[self.at], later) {
+        if let Some(qpn) = std::mem::replace(&mut self.qpns[self.at], next) {
             qps.prefetch(qpn);
         }
-        self.at = (self.at + 1) % AHEAD;
+        self.at = (self.at + 1) % PREFETCH_DISTANCE;
     }
 }
 
 /// Walks some packets ahead through a frame and prefetches the QPs that they are for; as far ahead
 /// again, their index entries.
-struct Ahead<'a> {
+struct PacketPrefetch<'a> {
     frame: &'a Frame<'a>,
     /// The next packet to look at: the QP of the first is needed at once.
     at: usize,
     last: Option<Qpn>,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> PacketPrefetch<'a> {
     fn new(frame: &'a Frame<'a>) -> Self {
         Self { frame, at: 1, last: None }
     }
 
     /// Walks on to as far as packet `index` needs it.
-    fn walk(&mut self, index: u16, qps: &QpTable) {
+    fn advance(&mut self, index: u16, qps: &QpTable) {
         if !qps.is_crowded() {
             return;
         }
-        while self.at <= usize::from(index) + AHEAD {
+        while self.at <= usize::from(index) + PREFETCH_DISTANCE {
             let Some(qpn) = self.qpn(self.at) else { return };
             // Mostly all packets of a frame are for one.
             if self.last.replace(qpn) != Some(qpn) {
                 qps.prefetch(qpn);
-                if let Some(later) = self.qpn(self.at + AHEAD) {
-                    qps.prefetch_index(later);
+                if let Some(next) = self.qpn(self.at + PREFETCH_DISTANCE) {
+                    qps.prefetch_index(next);
                 }
             }
             self.at += 1;

@@ -3,11 +3,11 @@
 
 use smallvec::SmallVec;
 
-use super::{AHEAD, Engine};
+use super::{Engine, PREFETCH_DISTANCE};
 use crate::event::Counters;
 use crate::qp::Qp;
 use crate::queue::Doorbells;
-use crate::service::{Ctx, Window};
+use crate::service::{Ctx, SendLimits};
 use crate::types::{Qpn, Time};
 use crate::wire::{Direct, TxBatch};
 
@@ -54,18 +54,18 @@ impl Engine {
         batch: &mut TxBatch,
         mut direct: Option<&mut dyn Direct>,
     ) {
-        let window = self.window();
+        let limits = self.send_limits();
         let guard = self.memory.guard();
         while !batch.is_full() {
             let Some(qpn) = self.ready.pop() else { break };
-            if let Some(later) = self.ready.later(AHEAD) {
-                self.qps.prefetch(later);
+            if let Some(next) = self.ready.peek(PREFETCH_DISTANCE) {
+                self.qps.prefetch(next);
             }
             let Some(qp) = self.qps.get_mut(qpn) else { continue };
             let all = self.config.shared_window(qp.attr().path_mtu);
-            let share = self.peers.share(&qp.scheduled, all);
-            let window = Window { share, ..window };
-            let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
+            let peer_window = self.peers.peer_window(&qp.scheduled, all);
+            let limits = SendLimits { peer_window, ..limits };
+            let mut ctx = Ctx::new(now, &guard, &mut self.events, limits);
             if let Some(direct) = &mut direct {
                 ctx.direct = Some(&mut **direct);
             }
@@ -73,8 +73,8 @@ impl Engine {
             let more = qp.transmit(&mut ctx, batch, BUDGET);
             count_sent(&mut self.events.counters, before, batch.total());
             self.ready.sent(batch.total().1 - before.1);
-            let load = qp.load();
-            self.peers.note(&mut qp.scheduled, load);
+            let weight = qp.inflight_weight();
+            self.peers.set_weight(&mut qp.scheduled, weight);
             if more {
                 self.ready.again(&qp.scheduled, qpn);
             } else {

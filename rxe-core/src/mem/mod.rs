@@ -38,7 +38,7 @@ pub use source::Source;
 pub use window::{Binding, WindowError, WindowType};
 
 use access::Unchecked;
-use window::Window;
+use window::MemoryWindow;
 
 use crate::error::VerbsError;
 use crate::sync::{Mutex, ReadMostly, ReadMostlyGuard};
@@ -52,7 +52,7 @@ pub struct PdId(pub u32);
 #[derive(Debug)]
 enum Entry {
     Region(Region),
-    Window(Window),
+    Window(MemoryWindow),
 }
 
 /// A memory region as the engine sees it.
@@ -170,7 +170,7 @@ impl Memory {
     pub fn create_window(&self, pd: PdId, kind: WindowType, random: impl FnMut() -> u32) -> Key {
         let mut table = self.table.write();
         let key = free_key(&table, random);
-        table.insert(index(key), Entry::Window(Window::new(pd, kind, key)));
+        table.insert(index(key), Entry::Window(MemoryWindow::new(pd, kind, key)));
         key
     }
 

@@ -51,7 +51,7 @@ pub enum WindowError {
 
 /// A window in the table. Each binding changes the low 8 bits of its key.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct MemoryWindow {
     pub(super) pd: PdId,
     pub(super) kind: WindowType,
     state: Mutex<State>,
@@ -63,7 +63,7 @@ struct State {
     bound: Option<(Binding, Qpn)>,
 }
 
-impl Window {
+impl MemoryWindow {
     pub(super) fn new(pd: PdId, kind: WindowType, key: Key) -> Self {
         Self { pd, kind, state: Mutex::new(State { key, bound: None }) }
     }

@@ -19,12 +19,12 @@ pub(crate) struct Assembly {
     message: Message,
     /// The receive of a message that was given up; the next message that needs a receive takes it.
     /// It is boxed because it is rarely there.
-    spare: Option<Box<Spare>>,
+    carried_over_receive: Option<Box<CarriedOver>>,
 }
 
 /// A receive that was taken and not used.
 #[derive(Debug)]
-struct Spare {
+struct CarriedOver {
     receive: RecvRequest,
     /// The shared queue that an XRC message named.
     target: Option<Arc<SharedReceiveQueue>>,
@@ -82,7 +82,7 @@ impl Assembly {
         }
         self.fill(view, ctx, packet).inspect_err(|_| {
             if packet.count() > 1 && packet.info().starts {
-                self.give_up();
+                self.requeue_receive();
             }
         })
     }
@@ -90,21 +90,23 @@ impl Assembly {
     /// Takes the next receive.
     fn take_receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
         let number = |target: Option<&Arc<SharedReceiveQueue>>| target.map(|srq| srq.number());
-        match self.spare.as_ref().map(|spare| number(spare.target.as_ref())) {
+        match self.carried_over_receive.as_ref().map(|carried| number(carried.target.as_ref())) {
             None => view.take_receive(ctx),
             Some(named) if named == number(view.target) => {
-                self.spare.take().map(|spare| spare.receive)
+                self.carried_over_receive.take().map(|carried| carried.receive)
             }
             Some(_) => {
                 // Its message has not come again, but one for another queue: no other will use it.
-                self.flush_spare(view, ctx);
+                self.flush_carried_over(view, ctx);
                 view.take_receive(ctx)
             }
         }
     }
 
-    fn flush_spare(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
-        if let Some(Spare { receive, target }) = self.spare.take().map(|spare| *spare) {
+    fn flush_carried_over(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        if let Some(CarriedOver { receive, target }) =
+            self.carried_over_receive.take().map(|carried| *carried)
+        {
             let view = QpView { target: target.as_ref(), ..*view };
             complete_receive_failed(&view, ctx, &receive, Status::WorkRequestFlushed);
         }
@@ -166,7 +168,7 @@ impl Assembly {
         };
         // The order of checks is resources, then length, then rkey. A receive that is seen here may
         // be gone a moment later, so only the choice of the error depends on it.
-        if info.completes_recv && self.spare.is_none() && view.has_no_receive() {
+        if info.completes_recv && self.carried_over_receive.is_none() && view.has_no_receive() {
             return Err(ResponderError::ReceiverNotReady);
         }
         let total = received.checked_add(size).ok_or(ResponderError::BadLength)?;
@@ -196,7 +198,8 @@ impl Assembly {
         }
         if let Some(Err(why)) = place.map(|place| bytes.write_to(&[place])) {
             if let Some(receive) = receive {
-                self.spare = Some(Box::new(Spare { receive, target: view.target.cloned() }));
+                self.carried_over_receive =
+                    Some(Box::new(CarriedOver { receive, target: view.target.cloned() }));
             }
             return Err(ResponderError::RemoteAccess(why));
         }
@@ -221,17 +224,17 @@ impl Assembly {
     }
 
     /// Gives the message up. The next message gets the receive that it had taken.
-    pub(crate) fn give_up(&mut self) {
-        // This overwrites no spare: the message would have taken it.
+    pub(crate) fn requeue_receive(&mut self) {
+        // This overwrites no carried-over receive: the message would have taken it.
         if let Message::Send { receive, target, .. } = std::mem::take(&mut self.message) {
-            self.spare = Some(Box::new(Spare { receive, target }));
+            self.carried_over_receive = Some(Box::new(CarriedOver { receive, target }));
         }
     }
 
     /// Completes the receive in use and those of the QP's own queue as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         self.fail(view, ctx, Status::WorkRequestFlushed);
-        self.flush_spare(view, ctx);
+        self.flush_carried_over(view, ctx);
         while let Some(receive) = view.handle.rq.take_own() {
             complete_receive_failed(view, ctx, &receive, Status::WorkRequestFlushed);
         }
@@ -239,8 +242,8 @@ impl Assembly {
 
     /// Drops everything without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
-        self.give_up();
-        if self.spare.take().is_some() {
+        self.requeue_receive();
+        if self.carried_over_receive.take().is_some() {
             handle.rq.release();
         }
         while handle.rq.take_own().is_some() {

@@ -5,8 +5,8 @@
 
 mod congestion;
 mod modify;
-mod sides;
 mod state;
+mod transport;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::event::Event;
 use crate::prefetch;
 use crate::queue::SharedReceiveQueue;
 use crate::rc::Controller;
-use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, Window};
+use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, SendLimits};
 use crate::types::{Psn, Time};
 use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
 
 use congestion::Congestion;
-pub use sides::SendProgress;
-use sides::{RecvSide, SendFailure, SendSide};
+pub use transport::SendProgress;
+use transport::{RecvSide, SendFailure, SendSide};
 
 /// A queue pair as its engine holds it. Everything that a packet touches is in one block of few
 /// cache lines, because with ten thousand queue pairs every line is a cache miss. The rest is
@@ -46,7 +46,7 @@ pub(crate) struct Qp {
     /// The last attempt to send was stopped by pacing before it looked for something to send.
     cut_off: bool,
     /// Requests used up the batch or the pace before all responses were sent. Next time only responses are.
-    answers_wait: bool,
+    responses_wait: bool,
     /// Whether the first packet of the peer has been seen.
     established: bool,
     /// Where it is in the engine's lists.
@@ -60,8 +60,8 @@ pub(crate) struct Scheduled {
     pub(crate) ready: bool,
     /// Which list that is: there is one for each source port.
     pub(crate) list: u8,
-    /// Its [`Qp::load`], as its peer's account has it.
-    pub(crate) load: u16,
+    /// Its [`Qp::inflight_weight`], as its peer's account has it.
+    pub(crate) inflight_weight: u16,
     /// The number of its peer, which other QPs may have too; 0 if it has none.
     pub(crate) peer: u32,
     /// Its entry among the timers.
@@ -85,7 +85,7 @@ macro_rules! view_of {
             identity: &$qp.identity,
             attr: &$qp.attr,
             net: &$qp.net,
-            window: $ctx.window,
+            limits: $ctx.limits,
             target: None,
         }
     };
@@ -105,7 +105,7 @@ impl Qp {
             recv: RecvSide::idle(service),
             congestion: Congestion::default(),
             cut_off: false,
-            answers_wait: false,
+            responses_wait: false,
             established: false,
             scheduled: Scheduled::default(),
         }
@@ -161,8 +161,8 @@ impl Qp {
     /// How many packets it has on the way, and at least one, if these and what it has to send matter to
     /// others that send to the same peer; otherwise 0.
     #[inline]
-    pub(crate) fn load(&self) -> u16 {
-        self.send.load()
+    pub(crate) fn inflight_weight(&self) -> u16 {
+        self.send.inflight_weight()
     }
 
     /// Takes a packet for this QP. Its headers and its ICRC have been checked.
@@ -260,12 +260,13 @@ impl Qp {
         let allowed = self.congestion.allowance(ctx.now, mtu);
         // Acknowledgements are not paced: the peer would take them for lost.
         self.cut_off = allowed == 0;
-        let only_answers = !self.cut_off && std::mem::take(&mut self.answers_wait);
-        let mut more = only_answers;
+        let only_responses = !self.cut_off && std::mem::take(&mut self.responses_wait);
+        let mut more = only_responses;
         let mut requests = 0;
         // Requests first: an acknowledgement is smaller than most of them, so it can be the last
         // segment of the same burst, and both leave in one call.
-        if !(self.cut_off || only_answers) && matches!(self.state(), QpState::Rts | QpState::Sqd) {
+        if !(self.cut_off || only_responses) && matches!(self.state(), QpState::Rts | QpState::Sqd)
+        {
             let packets = batch.total().0;
             more |= self.request(ctx, batch, budget.min(allowed));
             requests = usize::try_from(batch.total().0 - packets).unwrap_or(usize::MAX);
@@ -275,7 +276,7 @@ impl Qp {
         let (unfinished, result) = self.recv.transmit(&view, ctx, batch, left);
         self.apply_outcome(ctx, result);
         let used_up = requests >= allowed || batch.is_full();
-        self.answers_wait |= unfinished && requests > 0 && used_up;
+        self.responses_wait |= unfinished && requests > 0 && used_up;
         let bytes = batch.total().1 - before;
         self.congestion.sent(ctx.now, bytes);
         if bytes > 0 && self.congestion.is_pacing() {
@@ -357,9 +358,9 @@ impl Qp {
     }
 
     /// What `transmit` would do.
-    pub(crate) fn work(&self, window: Window) -> Work {
+    pub(crate) fn work(&self, limits: SendLimits) -> Work {
         let (handle, identity, attr, net) = (&self.handle, &self.identity, &self.attr, &self.net);
-        let view = QpView { handle, identity, attr, net, window, target: None };
+        let view = QpView { handle, identity, attr, net, limits, target: None };
         let requests =
             matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&view);
         let cnp = self.congestion.has_cnp();

@@ -2,7 +2,7 @@
 //! IBTA 11.2.5.2.
 
 use super::congestion::Congestion;
-use super::sides::{RecvSide, SendSide};
+use super::transport::{RecvSide, SendSide};
 use super::{Qp, check_modify, view_of};
 use crate::config::Config;
 use crate::error::VerbsError;

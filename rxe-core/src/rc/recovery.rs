@@ -61,7 +61,7 @@ const UNLIMITED: u8 = 7;
 pub(crate) struct Recovery {
     window: SendWindow,
     gate: Gate,
-    limits: Limits,
+    limits: RetryLimits,
     /// Retries left; reset by every new response.
     left: u8,
     /// Retries left after "receiver not ready".
@@ -87,7 +87,7 @@ pub(crate) struct Recovery {
 
 /// The attributes that limit retries.
 #[derive(Clone, Copy, Debug, Default)]
-struct Limits {
+struct RetryLimits {
     timeout: AckTimeout,
     retry_cnt: u8,
     rnr_retry: u8,
@@ -180,7 +180,7 @@ impl Controller for Recovery {
     fn set_limits(&mut self, attr: &QpAttr) {
         let &QpAttr { timeout, retry_cnt, rnr_retry, .. } = attr;
         debug_assert!(retry_cnt <= 7 && rnr_retry <= 7, "fields of 3 bits");
-        self.limits = Limits { timeout, retry_cnt, rnr_retry };
+        self.limits = RetryLimits { timeout, retry_cnt, rnr_retry };
     }
 
     #[inline]
@@ -418,7 +418,8 @@ mod tests {
     use crate::types::Psn;
 
     fn recovery() -> Recovery {
-        let limits = Limits { timeout: AckTimeout::new(14).unwrap(), retry_cnt: 7, rnr_retry: 7 };
+        let limits =
+            RetryLimits { timeout: AckTimeout::new(14).unwrap(), retry_cnt: 7, rnr_retry: 7 };
         Recovery { window: SendWindow::of(256), limits, left: 7, ..Recovery::default() }
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct Requester<C = Recovery> {
 
 /// With at most this many packets in flight, and no more to send, the queue pair does not count as a load
 /// on its peer.
-const LIGHT_LOAD: u32 = 4;
+const LIGHT: u32 = 4;
 
 impl<C: Controller> Requester<C> {
     /// A requester in RTS.
@@ -92,11 +92,11 @@ impl<C: Controller> Requester<C> {
         self.control.is_open() && (self.inflight.current().is_some() || self.posted)
     }
 
-    /// See [`Qp::load`](crate::qp::Qp::load).
+    /// See [`Qp::inflight_weight`](crate::qp::Qp::inflight_weight).
     #[inline]
-    pub(crate) fn load(&self) -> u16 {
+    pub(crate) fn inflight_weight(&self) -> u16 {
         let packets = self.inflight.unacknowledged();
-        if packets > LIGHT_LOAD || self.inflight.current().is_some() {
+        if packets > LIGHT || self.inflight.current().is_some() {
             u16::try_from(packets.max(1)).unwrap_or(u16::MAX)
         } else {
             0
@@ -143,7 +143,7 @@ impl<C: Controller> Requester<C> {
                 return 0;
             }
             let mtu = view.attr.path_mtu.bytes();
-            let chunk = self.control.read_chunk(view.window.share, view.attr.max_rd_atomic);
+            let chunk = self.control.read_chunk(view.limits.peer_window, view.attr.max_rd_atomic);
             self.inflight.start(packets(wqe.len, mtu), chunk);
         }
         let Some(count) = self.admitted(view) else { return 0 };
@@ -187,7 +187,7 @@ impl<C: Controller> Requester<C> {
             return 1;
         }
         let used = self.inflight.unacknowledged();
-        let room = self.control.segment_room(used, view.window.share);
+        let room = self.control.segment_room(used, view.limits.peer_window);
         left.min(room).min(budget).min(most).max(1)
     }
 
@@ -196,7 +196,7 @@ impl<C: Controller> Requester<C> {
     fn admitted(&self, view: &QpView<'_>) -> Option<u32> {
         let (wqe, _) = self.inflight.current()?;
         let used = self.inflight.unacknowledged();
-        let room = self.control.room(used, view.window.share);
+        let room = self.control.room(used, view.limits.peer_window);
         let op = &wqe.request.op;
         if op.is_answered() && self.inflight.reads() >= usize::from(view.attr.max_rd_atomic) {
             return None;
@@ -285,7 +285,7 @@ impl<C: Controller> Requester<C> {
     #[inline(always)]
     fn sets_ack_req(&self, view: &QpView<'_>, count: u32, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + count;
-        if self.control.asks(used, count, view.window.share) {
+        if self.control.asks(used, count, view.limits.peer_window) {
             return true;
         }
         // The next request may have to wait: for a fence, for the READ limit, or because the queue
@@ -459,8 +459,8 @@ mod tests {
     use crate::queue::Payload;
 
     #[test]
-    fn a_load_on_the_peer_is_more_than_a_few_packets_or_more_to_send() {
-        for (packets, sent, load) in [(4, 4, 0), (5, 5, 5), (9, 2, 2), (1, 0, 1)] {
+    fn a_weight_on_the_peer_is_more_than_a_few_packets_or_more_to_send() {
+        for (packets, sent, weight) in [(4, 4, 0), (5, 5, 5), (9, 2, 2), (1, 0, 1)] {
             let mut requester = Requester::<Recovery>::default();
             let payload = Payload::Sges(Default::default());
             let request = SendRequest::new(1, SendOp::Send { imm: None }, payload);
@@ -469,7 +469,7 @@ mod tests {
             if sent > 0 {
                 requester.inflight.sent(sent, false);
             }
-            assert_eq!(requester.load(), load, "{sent} of {packets} packets");
+            assert_eq!(requester.inflight_weight(), weight, "{sent} of {packets} packets");
         }
     }
 }

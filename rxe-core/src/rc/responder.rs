@@ -26,7 +26,7 @@ pub(crate) struct Responder {
     message: Assembly,
     /// A gap or "receiver not ready" was reported at `expected`. Later packets are dropped until
     /// that packet comes.
-    refused: bool,
+    nak_outstanding: bool,
     /// One past the highest PSN dropped since the oldest such report that is not sent yet. The peer
     /// must send everything before it again.
     dropped_to: Psn,
@@ -34,12 +34,12 @@ pub(crate) struct Responder {
     replay: Replay,
     /// The request that put the queue pair into the error state. Its NAK waits until the responses to
     /// earlier READs and atomics are sent. Meanwhile nothing more is received.
-    ending: Option<Box<Refused>>,
+    pending_fatal_nak: Option<Box<FatalNak>>,
 }
 
 /// A request that was refused with a fatal NAK.
 #[derive(Debug)]
-struct Refused {
+struct FatalNak {
     error: ResponderError,
     /// The memory that it named.
     asked: Option<MemoryRange>,
@@ -68,7 +68,7 @@ impl Responder {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), ConnectionError> {
-        if self.ending.is_some() {
+        if self.pending_fatal_nak.is_some() {
             ctx.drop_packet(view, DropReason::WrongQpState);
             return Ok(());
         }
@@ -77,14 +77,14 @@ impl Responder {
             self.duplicate(view, ctx, packet);
             return Ok(());
         }
-        if ahead > 0 && self.refused {
+        if ahead > 0 && self.nak_outstanding {
             // The gap is reported already: one NAK for each. C9-113.
             self.note_dropped(packet.psn());
             ctx.drop_packet(view, DropReason::GapAlreadyReported);
             return Ok(());
         }
         // A report that still waits to be sent is out of date if this is the missing packet.
-        let waiting = self.refused && self.responses.take_resend();
+        let waiting = self.nak_outstanding && self.responses.take_resend();
         let result = if ahead > 0 {
             Err(ResponderError::SequenceGap)
         } else {
@@ -92,7 +92,7 @@ impl Responder {
         };
         match result {
             Ok(()) => {
-                self.refused = false;
+                self.nak_outstanding = false;
                 if waiting {
                     self.report_again();
                 }
@@ -117,7 +117,7 @@ impl Responder {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> bool {
-        if self.refused || packet.psn() != self.expected || packet.ieth().is_some() {
+        if self.nak_outstanding || packet.psn() != self.expected || packet.ieth().is_some() {
             return false;
         }
         self.execute(view, ctx, packet).is_ok()
@@ -134,8 +134,8 @@ impl Responder {
     /// were dropped, the NAK now names the first of those: after a mere acknowledgement the peer
     /// would send them again only after its timeout.
     fn report_again(&mut self) {
-        self.refused = self.expected.before(self.dropped_to);
-        if self.refused {
+        self.nak_outstanding = self.expected.before(self.dropped_to);
+        if self.nak_outstanding {
             self.responses.refuse(self.expected, ResponderError::SequenceGap, self.msn);
         } else {
             self.responses.acknowledge(self.expected.sub(1), self.msn);
@@ -321,7 +321,7 @@ impl Responder {
 
     fn message_done(&mut self) {
         self.msn = (self.msn + 1) & MSN_MASK;
-        debug_assert!(self.ending.is_none(), "a queue pair that ends executes nothing");
+        debug_assert!(self.pending_fatal_nak.is_none(), "a queue pair that ends executes nothing");
     }
 
     fn advance_by(&mut self, count: u32) {
@@ -394,19 +394,19 @@ impl Responder {
         error: ResponderError,
         asked: Option<MemoryRange>,
     ) -> Result<(), ConnectionError> {
-        self.refused = true;
+        self.nak_outstanding = true;
         self.responses.refuse(self.expected, error, self.msn);
         if effect(error, view.attr.min_rnr_timer).fatal.is_none() {
             return Ok(());
         }
-        self.ending = Some(Box::new(Refused { error, asked }));
+        self.pending_fatal_nak = Some(Box::new(FatalNak { error, asked }));
         if self.responses.has_data() { Ok(()) } else { self.end(view, ctx) }
     }
 
     /// Ends the queue pair if a request was refused with a fatal NAK.
     fn end(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Result<(), ConnectionError> {
-        let Some(refused) = self.ending.take() else { return Ok(()) };
-        let Refused { error, asked } = *refused;
+        let Some(nak) = self.pending_fatal_nak.take() else { return Ok(()) };
+        let FatalNak { error, asked } = *nak;
         if let ResponderError::RemoteAccess(why) | ResponderError::BadReceiveBuffer(why) = error {
             ctx.report_memory_fault(view, why);
         }
@@ -477,7 +477,7 @@ impl Responder {
         why: AccessError,
     ) -> ConnectionError {
         let error = ResponderError::RemoteAccess(why);
-        self.ending = None;
+        self.pending_fatal_nak = None;
         self.responses.clear();
         self.responses.refuse(read.first.add(read.sent), error, self.msn);
         ctx.report_memory_fault(view, why);

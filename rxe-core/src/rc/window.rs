@@ -35,7 +35,7 @@ pub(super) struct SendWindow {
 impl SendWindow {
     pub(super) fn new(view: &QpView<'_>) -> Self {
         let mtu = u32::try_from(view.attr.path_mtu.bytes()).unwrap_or(4096);
-        Self::of(view.window.packets.min(view.window.bytes / mtu).max(1))
+        Self::of(view.limits.packets.min(view.limits.bytes / mtu).max(1))
     }
 
     /// A window that begins with its largest size, in packets.
@@ -59,8 +59,8 @@ impl SendWindow {
 
     /// How many response packets one READ request may ask for. Two such requests fill the window, or
     /// the share.
-    pub(super) fn read_chunk(&self, share: u32, max_rd_atomic: u8) -> u32 {
-        let max = self.max.min(share);
+    pub(super) fn read_chunk(&self, peer_window: u32, max_rd_atomic: u8) -> u32 {
+        let max = self.max.min(peer_window);
         (if max_rd_atomic > 1 { max / 2 } else { max }).max(1)
     }
 

@@ -35,10 +35,10 @@ impl Responder {
         self.expected = packet.psn().next();
         if info.starts {
             // An incomplete message before it will never be completed.
-            self.message.give_up();
+            self.message.requeue_receive();
             self.skipping = false;
         } else if !in_sequence || self.skipping {
-            self.message.give_up();
+            self.message.requeue_receive();
             self.skipping = true;
             return ctx.drop_packet(view, DropReason::MessageBroken);
         }
@@ -88,7 +88,7 @@ impl Responder {
                 let (reason, status) = consequence(error);
                 match status {
                     Some(status) => self.message.fail(view, ctx, status),
-                    None => self.message.give_up(),
+                    None => self.message.requeue_receive(),
                 }
                 Err(reason)
             }

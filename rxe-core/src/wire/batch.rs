@@ -139,7 +139,9 @@ impl TxBatch {
             net: burst.net,
             payload: self.bytes(burst),
             segment: burst.segment,
-            later: bursts.get(at + Frame::AHEAD).map_or(&[], |burst| self.bytes(burst)),
+            prefetch_next: bursts
+                .get(at + Frame::PREFETCH_DISTANCE)
+                .map_or(&[], |burst| self.bytes(burst)),
             coalesced: &[],
         })
     }
@@ -254,7 +256,7 @@ impl TxBatch {
                     return Ok(true);
                 }
                 Placed::NoRoom => waits = true,
-                Placed::Elsewhere => {}
+                Placed::Unsupported => {}
             }
         }
         if count > 1 {

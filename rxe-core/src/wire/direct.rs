@@ -68,7 +68,7 @@ pub enum Placed {
     /// It is sent.
     Sent,
     /// Its destination is reached in another way.
-    Elsewhere,
+    Unsupported,
     /// There is no room for it now.
     NoRoom,
 }

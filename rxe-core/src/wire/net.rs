@@ -87,9 +87,9 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
     /// Bytes per packet; the last may be shorter. Never 0; `payload.len()` if there is but one.
     pub segment: usize,
-    /// The payload of the buffer that is handed over [`Frame::AHEAD`] buffers later, or empty where
+    /// The payload of the buffer that is handed over [`Frame::PREFETCH_DISTANCE`] buffers later, or empty where
     /// it is not known. A hint: it lets the engine ask the processor for the QP that it is for.
-    pub later: &'a [u8],
+    pub prefetch_next: &'a [u8],
     /// Packets in memory that is shared with another process. If there are any, `payload` is empty.
     pub coalesced: &'a [Coalesced<'a>],
 }
@@ -165,11 +165,11 @@ impl<'a> Coalesced<'a> {
 
 impl<'a> Frame<'a> {
     /// Far enough ahead for memory to arrive in time.
-    pub const AHEAD: usize = 8;
+    pub const PREFETCH_DISTANCE: usize = 8;
 
     /// A buffer that holds one packet.
     pub fn single(net: NetHeader, payload: &'a [u8]) -> Self {
-        Self { net, payload, segment: payload.len().max(1), later: &[], coalesced: &[] }
+        Self { net, payload, segment: payload.len().max(1), prefetch_next: &[], coalesced: &[] }
     }
 
     /// How many packets it holds.

@@ -75,7 +75,7 @@ impl Direct for Lane {
             Ok(Packets::Sent(_)) => Ok(Placed::Sent),
             Ok(Packets::NoRoom) => Ok(Placed::NoRoom),
             Err(SendError::Payload(why)) => Err(why),
-            Err(SendError::Broken) => Ok(Placed::Elsewhere),
+            Err(SendError::Broken) => Ok(Placed::Unsupported),
         }
     }
 

@@ -156,11 +156,11 @@ impl SendSide {
         }
     }
 
-    /// See [`Qp::load`](super::Qp::load). Only RC keeps account of that.
+    /// See [`Qp::inflight_weight`](super::Qp::inflight_weight). Only RC keeps account of that.
     #[inline]
-    pub(super) fn load(&self) -> u16 {
+    pub(super) fn inflight_weight(&self) -> u16 {
         match self {
-            Self::Rc(requester) => requester.load(),
+            Self::Rc(requester) => requester.inflight_weight(),
             _ => 0,
         }
     }
