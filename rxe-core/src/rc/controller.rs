@@ -58,6 +58,9 @@ pub(crate) trait Controller: Debug + Default {
     /// Requests that had to wait may be sent.
     fn unblock(&mut self);
 
+    /// Returns whether [`Sent::timed`] is of use. Most connections never lose a packet, and time none.
+    fn is_timing(&self) -> bool;
+
     /// Something was sent that needs a response.
     fn on_sent(&mut self, now: Time, sent: Sent);
 
@@ -107,7 +110,8 @@ pub(crate) struct Sent {
     pub(super) packets: u32,
     /// The last of them asks for a response.
     pub(super) asks: bool,
-    /// The PSN of the last of them, if that asks for a response and was never sent before.
+    /// The PSN of the last of them, if that asks for a response and was never sent before. `None`
+    /// where [`Controller::is_timing`] is false.
     pub(super) timed: Option<Psn>,
 }
 

@@ -247,6 +247,11 @@ impl Controller for Recovery {
         }
     }
 
+    #[inline]
+    fn is_timing(&self) -> bool {
+        self.round_trip.is_some()
+    }
+
     #[inline(always)]
     fn on_sent(&mut self, now: Time, sent: Sent) {
         if let (Some(psn), Some(round_trip)) = (sent.timed, &mut self.round_trip) {

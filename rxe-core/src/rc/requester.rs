@@ -268,8 +268,11 @@ impl<C: Controller> Requester<C> {
     #[inline(always)]
     fn sent(&mut self, ctx: &mut Ctx<'_>, count: u32, ack_req: bool, awaits_data: bool) {
         let asks = ack_req || awaits_data;
-        let psn = self.inflight.next_psn().add(if awaits_data { 0 } else { count - 1 });
-        let timed = (asks && !psn.before(self.inflight.high())).then_some(psn);
+        let mut timed = None;
+        if asks && self.control.is_timing() {
+            let psn = self.inflight.next_psn().add(if awaits_data { 0 } else { count - 1 });
+            timed = Some(psn).filter(|psn| !psn.before(self.inflight.high()));
+        }
         self.control.on_sent(ctx.now, Sent { packets: count, asks, timed });
         let again = self.inflight.sent(count, awaits_data);
         if again > 0 {
