@@ -82,6 +82,7 @@ impl Engine {
             self.gsi.outbox.push_back((net, Box::new(*mad)));
             self.urgent = true;
         }
+        debug_assert!(self.gsi.outbox.len() <= CAPACITY, "what waits is bounded");
         Ok(())
     }
 }
@@ -110,6 +111,8 @@ impl Gsi {
         net: &NetHeader,
         packet: &Packet<'a>,
     ) -> Result<&'a [u8; mad::LEN], DropReason> {
+        debug_assert!(self.open, "a closed interface admits nothing");
+        debug_assert_eq!(packet.dest_qp(), Qpn::GSI);
         let info = packet.info();
         let deth = packet.deth().filter(|_| info.service == Service::Ud);
         let deth = deth.ok_or(DropReason::WrongService)?;
@@ -136,6 +139,7 @@ impl Gsi {
             traffic_class: net.tos,
             mad: Box::new(*mad),
         });
+        debug_assert!(self.inbox.len() <= CAPACITY, "what strangers send is bounded");
         Ok(())
     }
 

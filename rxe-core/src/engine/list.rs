@@ -52,6 +52,7 @@ impl Engine {
     /// one page.
     pub fn list_qps(&self, from: usize, max: usize) -> QpPage {
         let (found, next) = self.qps.from(from, max);
+        debug_assert!(next.is_none_or(|next| next > from || max == 0), "a list ends");
         let qps = found.map(|qp| {
             let init = qp.handle.init();
             let connected = qp.identity.service != QpType::Ud
@@ -71,6 +72,8 @@ impl Engine {
                 counters: self.events.of_qp(qp.identity.qpn),
             }
         });
-        QpPage { qps: qps.collect(), next }
+        let qps: Vec<_> = qps.collect();
+        debug_assert!(qps.len() <= max, "{} of at most {max}", qps.len());
+        QpPage { qps, next }
     }
 }

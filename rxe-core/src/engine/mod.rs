@@ -159,6 +159,8 @@ impl Engine {
         let handle = Arc::new(QpHandle::new(qpn, init, doorbells, limits.max_message)?);
         let src_port = self.config.source_port.of(qpn, self.created);
         let mut qp = Qp::new(Arc::clone(&handle), src_port);
+        debug_assert_eq!(qp.state(), QpState::Reset, "IBTA 11.2.5.1");
+        debug_assert_eq!(handle.qpn(), qpn);
         qp.scheduled.list = self.ready.list_of(src_port);
         self.created = self.created.wrapping_add(1);
         self.qps.insert(qpn, qp);
@@ -183,6 +185,7 @@ impl Engine {
         qp.modify(&mut ctx, &self.config, attr, mask)?;
         let peer = qp.peer();
         self.peers.connect(&mut qp.scheduled, peer);
+        debug_assert_eq!(peer.is_some(), qp.scheduled.peer != 0, "a connected QP has a peer");
         drop(guard);
         self.schedule(qpn);
         self.fail_behind_overflow(now);
@@ -213,6 +216,8 @@ impl Engine {
             !members.is_empty()
         });
         qp.reset(&self.memory.guard());
+        debug_assert!(!self.qps.contains(qpn) && qp.deadline().is_none());
+        debug_assert_eq!((qp.scheduled.peer, qp.scheduled.timer), (0, None));
         Ok(())
     }
 
@@ -259,6 +264,7 @@ impl Engine {
         let total = self.groups.values().map(Vec::len).sum();
         room(total, "attachments to multicast groups", limits.max_total_mcast_qp_attach)?;
         self.groups.entry(group).or_default().push(qpn);
+        debug_assert!(self.groups.values().all(|members| !members.is_empty()));
         Ok(())
     }
 
@@ -322,13 +328,13 @@ impl Engine {
         while let Some(qpn) = timers.pop_due(now) {
             let Some(qp) = qps.get_mut(qpn) else { continue };
             qp.scheduled.timer = None;
-            // What the QP waits for may have moved back since.
             if qp.deadline().is_some_and(|deadline| deadline <= now) {
                 let guard = guard.get_or_insert_with(|| memory.guard());
                 qp.handle_timeout(&mut Ctx::new(now, guard, events, limits));
             }
             *urgent |= schedule(qp, limits, ready, timers, peers);
         }
+        debug_assert!(self.timers.next().is_none_or(|next| next > now), "all that is due is done");
         drop(guard);
         self.fail_behind_overflow(now);
     }
@@ -370,6 +376,9 @@ impl Engine {
         }
         // No queue is left that another could stop.
         self.events.overflowed = false;
+        debug_assert!(
+            self.qps.values_mut().all(|qp| matches!(qp.state(), QpState::Reset | QpState::Err))
+        );
     }
 
     fn send_limits(&self) -> SendLimits {
@@ -423,12 +432,15 @@ fn schedule(
 ) -> bool {
     let weight = qp.inflight_weight();
     peers.set_weight(&mut qp.scheduled, weight);
+    debug_assert!(qp.scheduled.inflight_weight == weight || qp.scheduled.peer == 0);
     let work = qp.work(limits);
     if work.any {
         ready.push(&mut qp.scheduled, qp.identity.qpn);
     }
+    debug_assert!(qp.scheduled.ready || !work.any, "a QP with work gets its turn");
     if let Some(deadline) = qp.deadline() {
         timers.arm(&mut qp.scheduled.timer, deadline, qp.identity.qpn);
+        debug_assert!(qp.scheduled.timer.is_some_and(|at| at <= deadline), "it is called in time");
     }
     work.urgent
 }

@@ -41,12 +41,18 @@ impl Peers {
             return;
         }
         self.set_weight(scheduled, 0);
+        debug_assert_eq!(
+            scheduled.inflight_weight, 0,
+            "only a queue pair with a peer has a weight"
+        );
         let Self { by_address, peers, free } = self;
         if let Some(place) = peers.get_mut((scheduled.peer as usize).wrapping_sub(1))
             && let Some(peer) = place
         {
+            debug_assert!(peer.members > 0, "a queue pair leaves the peer that it joined");
             peer.members -= 1;
             if peer.members == 0 {
+                debug_assert_eq!((peer.busy, peer.packets), (0, 0), "nothing is left on the way");
                 by_address.remove(&peer.address);
                 *place = None;
                 free.push(scheduled.peer);
@@ -62,7 +68,10 @@ impl Peers {
         });
         scheduled.peer = number;
         let place = &mut peers[number as usize - 1];
-        place.get_or_insert(Peer { address, members: 0, busy: 0, packets: 0 }).members += 1;
+        let peer = place.get_or_insert(Peer { address, members: 0, busy: 0, packets: 0 });
+        debug_assert_eq!(peer.address, address, "a number stands for one address");
+        peer.members += 1;
+        self.check();
     }
 
     /// Notes how many packets a queue pair has on the way, if they are many: [`Qp::inflight_weight`].
@@ -78,6 +87,8 @@ impl Peers {
                 peer.busy + u32::from(weight > 0) - u32::from(scheduled.inflight_weight > 0);
             peer.packets = peer.packets + u32::from(weight) - u32::from(scheduled.inflight_weight);
             scheduled.inflight_weight = weight;
+            debug_assert!(peer.busy <= peer.members, "{peer:?}");
+            debug_assert!(peer.busy <= peer.packets, "each busy one has a packet: {peer:?}");
         }
     }
 
@@ -88,6 +99,8 @@ impl Peers {
         let Some(Some(peer)) = self.peers.get((scheduled.peer as usize).wrapping_sub(1)) else {
             return u32::MAX;
         };
+        debug_assert!(peer.packets >= u32::from(scheduled.inflight_weight), "{peer:?}");
+        debug_assert!(peer.busy >= u32::from(scheduled.inflight_weight > 0), "{peer:?}");
         let others = peer.busy - u32::from(scheduled.inflight_weight > 0);
         if others == 0 {
             return u32::MAX;
@@ -95,6 +108,11 @@ impl Peers {
         let fair = all / (others + 1);
         let left = all.saturating_sub(peer.packets - u32::from(scheduled.inflight_weight));
         left.clamp(fair / LEAST, fair).max(1)
+    }
+
+    fn check(&self) {
+        debug_assert_eq!(self.by_address.len() + self.free.len(), self.peers.len());
+        debug_assert!(self.free.iter().all(|&number| self.peers[number as usize - 1].is_none()));
     }
 
     fn peer_mut(&mut self, scheduled: &Scheduled) -> Option<&mut Peer> {

@@ -45,9 +45,17 @@ impl Ready {
         Self { lists, first, at: 0, left: 0, rounds: 0, bytes: 0, len: 0 }
     }
 
+    fn check(&self) {
+        debug_assert_eq!(self.len, self.lists.iter().map(VecDeque::len).sum());
+        debug_assert!(self.left <= self.lists[self.at].len(), "a round is of those in the list");
+        debug_assert!(self.rounds <= ROUNDS, "a turn of a port ends");
+        debug_assert!((1..=256).contains(&self.lists.len()), "a list's number has 8 bits");
+    }
+
     /// The list of queue pairs with this source port.
     pub(super) fn list_of(&self, src_port: u16) -> u8 {
         let nth = usize::from(src_port.wrapping_sub(self.first));
+        debug_assert!(self.lists.len() == 1 || src_port >= self.first, "a port of the range");
         // There are no more than 256.
         u8::try_from(nth % self.lists.len()).unwrap_or(0)
     }
@@ -71,6 +79,7 @@ impl Ready {
         debug_assert!(scheduled.ready && usize::from(scheduled.list) < self.lists.len());
         self.lists[usize::from(scheduled.list)].push_back(qpn);
         self.len += 1;
+        self.check();
     }
 
     /// The queue pair whose turn it is.
@@ -83,11 +92,11 @@ impl Ready {
             self.next_round();
         }
         debug_assert!(0 < self.left && self.left <= self.len, "{} of {}", self.left, self.len);
-        debug_assert!(self.rounds <= ROUNDS);
         self.left -= 1;
         self.len -= 1;
         let next = self.lists[self.at].pop_front();
-        debug_assert!(next.is_some(), "somebody is in the list whose turn it is");
+        debug_assert!(next.is_some(), "the list whose turn it is has a queue pair");
+        self.check();
         next
     }
 
@@ -101,6 +110,7 @@ impl Ready {
         }
         self.rounds += 1;
         self.left = self.lists[self.at].len();
+        debug_assert!(self.left > 0, "a round has a queue pair");
     }
 
     /// The queue pair that has just been taken has sent so many bytes.

@@ -71,6 +71,8 @@ impl Engine {
                     continue;
                 }
             };
+            debug_assert!(packet.count() > 0, "a segment has a packet");
+            debug_assert_eq!(coalesced.is_some(), packet.count() > 1);
             events.counters.rcvd_pkts += u64::from(packet.count());
             events.counters.rcvd_bytes += packet.wire_len() as u64;
             let qpn = packet.dest_qp();
@@ -106,7 +108,6 @@ impl Engine {
                     }
                 }
             } else if qpn == Qpn::MULTICAST {
-                // No QP is current now: those of the group can be looked up.
                 current = None;
                 arrival.deliver_to_group(groups, qps, events)
             } else if qpn == Qpn::GSI && gsi.is_open() {
@@ -156,6 +157,7 @@ impl Arrival<'_> {
     /// Delivers it to the QP that it names.
     #[inline(always)]
     fn deliver(&self, qp: &mut Qp, events: &mut EventSink) -> Result<(), DropReason> {
+        debug_assert_eq!(qp.identity.qpn, self.packet.dest_qp());
         admit(qp, self.config, self.net, self.packet)?;
         self.check_icrc()?;
         self.hand_over(qp, events);
@@ -165,6 +167,8 @@ impl Arrival<'_> {
     /// Delivers a coalesced segment to the QP that it names: all of it at once, or packet by packet.
     #[inline(never)]
     fn deliver_coalesced(&self, qp: &mut Qp, coalesced: &Coalesced<'_>, events: &mut EventSink) {
+        debug_assert!(self.icrc.is_none(), "a segment came through memory");
+        debug_assert_eq!(qp.identity.qpn, self.packet.dest_qp());
         if let Err(reason) = admit(qp, self.config, self.net, self.packet) {
             // Its packets have the same addresses, and are of the same kind.
             return self.drop_all(reason, events);
@@ -174,6 +178,7 @@ impl Arrival<'_> {
         }
         for one in coalesced.packets() {
             let Ok(packet) = Packet::parse_coalesced(&one) else { continue };
+            debug_assert_eq!(packet.count(), 1, "one by one");
             let psn = Some(packet.psn());
             events.psn = psn;
             if let Err(reason) = (Arrival { packet: &packet, ..*self }).deliver(qp, events) {
@@ -200,6 +205,7 @@ impl Arrival<'_> {
         events: &mut EventSink,
     ) -> Result<(), DropReason> {
         let group = group(groups, self.net, self.packet)?;
+        debug_assert!(!group.is_empty(), "a group without members is removed");
         self.check_icrc()?;
         for qpn in group {
             let lets_in = |qp: &&mut Qp| {
@@ -246,6 +252,7 @@ impl FramePrefetch {
         if !qps.is_crowded() {
             return;
         }
+        debug_assert!(self.at < PREFETCH_DISTANCE);
         let next = BthView::new(frame.prefetch_next).map(BthView::dest_qp);
         if let Some(qpn) = next {
             qps.prefetch_index(qpn);

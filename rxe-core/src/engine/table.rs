@@ -46,12 +46,14 @@ impl QpTable {
 
     pub(super) fn get(&self, qpn: Qpn) -> Option<&Qp> {
         let (block, at) = self.slot(qpn)?;
+        debug_assert!(self.blocks[block][at].as_ref().is_some_and(|qp| qp.identity.qpn == qpn));
         self.blocks[block][at].as_ref()
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, qpn: Qpn) -> Option<&mut Qp> {
         let (block, at) = self.slot(qpn)?;
+        debug_assert!(self.blocks[block][at].as_ref().is_some_and(|qp| qp.identity.qpn == qpn));
         self.blocks[block][at].as_mut()
     }
 
@@ -67,6 +69,7 @@ impl QpTable {
         max: usize,
     ) -> (impl Iterator<Item = &Qp>, Option<usize>) {
         let end = first.saturating_add(max);
+        debug_assert!(first <= end);
         let places = self.blocks.len() * BLOCK;
         let at = |slot: usize| self.blocks[slot / BLOCK][slot % BLOCK].as_ref();
         ((first..end.min(places)).filter_map(at), (end < places).then_some(end))
@@ -99,6 +102,7 @@ impl QpTable {
     /// Adds a queue pair under a number that is not there.
     pub(super) fn insert(&mut self, qpn: Qpn, qp: Qp) {
         debug_assert!(!self.contains(qpn) && qpn.value() != 0, "the engine has looked");
+        debug_assert_eq!(qp.identity.qpn, qpn, "a queue pair is found by its own number");
         if 4 * (self.len + 1) > 3 * self.index.len() {
             let old = std::mem::take(&mut self.index);
             self.index = vec![Entry::default(); (2 * old.len()).max(8)];
@@ -110,6 +114,7 @@ impl QpTable {
             self.free.extend((slot + 1..slot + BLOCK).rev());
             slot
         });
+        debug_assert!(self.blocks[slot / BLOCK][slot % BLOCK].is_none(), "a free slot is empty");
         self.blocks[slot / BLOCK][slot % BLOCK] = Some(qp);
         self.enter(Entry { number: qpn.value(), slot: u32::try_from(slot).expect("24 bits") });
         self.len += 1;
@@ -135,6 +140,7 @@ impl QpTable {
                 hole = at;
             }
         }
+        debug_assert!(self.index[at].number == 0, "the entries that moved up end at a free place");
         self.index[hole] = Entry::default();
         self.free.push(slot);
         self.len -= 1;
@@ -153,11 +159,13 @@ impl QpTable {
 
     /// Adds an entry that is not in the index.
     fn enter(&mut self, new: Entry) {
+        debug_assert!(new.number != 0 && new.number < 1 << 24, "a QP number: {new:?}");
         let mask = self.index.len() - 1;
         let mut at = self.home(new.number);
         while self.index[at].number != 0 {
             at = (at + 1) & mask;
         }
+        debug_assert!(self.index[at].number == 0, "a place has one entry");
         self.index[at] = new;
     }
 
@@ -165,6 +173,7 @@ impl QpTable {
     #[inline]
     fn slot(&self, qpn: Qpn) -> Option<(usize, usize)> {
         let slot = self.index[self.find(qpn)?].slot as usize;
+        debug_assert!(slot < self.blocks.len() * BLOCK, "the index names slots that exist");
         Some((slot / BLOCK, slot % BLOCK))
     }
 

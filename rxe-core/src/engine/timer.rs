@@ -25,6 +25,7 @@ impl Timers {
         let new = self.entries.insert((deadline, qpn));
         debug_assert!(new, "a queue pair has one entry");
         self.find_next();
+        debug_assert!(self.next.is_some_and(|next| next <= deadline), "it is called in time");
     }
 
     /// Removes the entry of `qpn`.
@@ -41,8 +42,10 @@ impl Timers {
         if self.next? > now {
             return None;
         }
-        let (_, qpn) = self.entries.pop_first()?;
+        let (at, qpn) = self.entries.pop_first()?;
+        debug_assert!(at <= now, "only what is due");
         self.find_next();
+        debug_assert!(self.next.is_none_or(|next| next >= at), "the earliest comes first");
         Some(qpn)
     }
 
@@ -54,6 +57,7 @@ impl Timers {
     /// The earliest entry.
     #[inline]
     pub(super) fn next(&self) -> Option<Time> {
+        debug_assert_eq!(self.next, self.entries.first().map(|&(at, _)| at));
         self.next
     }
 

@@ -64,6 +64,7 @@ impl Engine {
             let Some(qp) = self.qps.get_mut(qpn) else { continue };
             let all = self.config.shared_window(qp.attr().path_mtu);
             let peer_window = self.peers.peer_window(&qp.scheduled, all);
+            debug_assert!(peer_window > 0, "each QP gets on");
             let limits = SendLimits { peer_window, ..limits };
             let mut ctx = Ctx::new(now, &guard, &mut self.events, limits);
             if let Some(direct) = &mut direct {
@@ -82,6 +83,7 @@ impl Engine {
             }
             if let Some(deadline) = qp.deadline() {
                 self.timers.arm(&mut qp.scheduled.timer, deadline, qpn);
+                debug_assert!(qp.scheduled.timer.is_some_and(|at| at <= deadline));
             }
         }
     }
@@ -105,6 +107,7 @@ impl Engine {
     }
 
     fn serve(&mut self, rung: &[Qpn]) {
+        debug_assert!(rung.len() <= DOORBELL_BATCH && !rung.contains(&Doorbells::OVERFLOW));
         if self.qps.is_crowded() {
             rung.iter().for_each(|&qpn| self.qps.prefetch_index(qpn));
             rung.iter().for_each(|&qpn| self.qps.prefetch(qpn));
@@ -121,6 +124,8 @@ impl Engine {
 
 /// Counts what has come into a batch between two of its totals.
 fn count_sent(counters: &mut Counters, before: (u64, u64), after: (u64, u64)) {
+    debug_assert!(before.0 <= after.0 && before.1 <= after.1, "totals only grow");
+    debug_assert_eq!(before.0 == after.0, before.1 == after.1, "each packet has bytes");
     counters.sent_pkts += after.0 - before.0;
     counters.sent_bytes += after.1 - before.1;
 }

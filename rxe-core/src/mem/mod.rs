@@ -120,7 +120,8 @@ impl Memory {
         let mut table = self.table.write();
         let key = free_key(&table, random);
         region.key = key;
-        table.insert(index(key), Entry::Region(region));
+        let old = table.insert(index(key), Entry::Region(region));
+        debug_assert!(old.is_none(), "a key names one thing");
         Ok(key)
     }
 
@@ -170,7 +171,8 @@ impl Memory {
     pub fn create_window(&self, pd: PdId, kind: WindowType, random: impl FnMut() -> u32) -> Key {
         let mut table = self.table.write();
         let key = free_key(&table, random);
-        table.insert(index(key), Entry::Window(MemoryWindow::new(pd, kind, key)));
+        let old = table.insert(index(key), Entry::Window(MemoryWindow::new(pd, kind, key)));
+        debug_assert!(old.is_none(), "a key names one thing");
         key
     }
 
@@ -452,6 +454,7 @@ impl MemoryGuard<'_> {
             }
         }
         let before = target.bind(pd, qpn, new_key, binding)?;
+        debug_assert!(target.pd == pd && (before.is_none() || target.kind == WindowType::Type1));
         if target.kind == WindowType::Type2 {
             self.bound.lock().entry(qpn).or_default().insert(index(window));
         }
@@ -470,6 +473,7 @@ impl MemoryGuard<'_> {
         match self.table.get(&index(key)) {
             Some(Entry::Window(window)) => {
                 let before = window.invalidate(qpn, key)?;
+                debug_assert_eq!(window.kind, WindowType::Type2, "only those are invalidated");
                 forget_bound(self.bound, qpn, key);
                 self.count(Some(before), -1);
                 Ok(())
@@ -534,6 +538,7 @@ impl Region {
 
     #[inline]
     fn span(&self, addr: u64, len: u64) -> Result<Unchecked<'_>, AccessError> {
+        debug_assert!(self.start.checked_add(self.buffer.len() as u64).is_some(), "checked before");
         let offset = addr.checked_sub(self.start).ok_or(AccessError::OutOfBounds)?;
         self.buffer.registered(offset, len).ok_or(AccessError::OutOfBounds)
     }

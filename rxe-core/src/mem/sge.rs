@@ -53,6 +53,7 @@ impl MemoryGuard<'_> {
     ) -> Result<Spans<Span<'_>>, AccessError> {
         if let Some((key, addr)) = sole_piece(list, offset, len) {
             let span = self.span(pd, key, addr, len as u64, Access::empty())?;
+            debug_assert_eq!(span.len(), len);
             return Ok(Spans::from_buf_and_len([span; 2], 1));
         }
         let mut spans = Spans::new();
@@ -60,6 +61,7 @@ impl MemoryGuard<'_> {
             spans.push(self.span(pd, key, addr, len, Access::empty())?);
             Ok(())
         })?;
+        debug_assert_eq!(spans.iter().map(Span::len).sum::<usize>(), len);
         Ok(spans)
     }
 
@@ -76,6 +78,7 @@ impl MemoryGuard<'_> {
     ) -> Result<Spans<WritableSpan<'_>>, AccessError> {
         if let Some((key, addr)) = sole_piece(list, offset, len) {
             let span = self.writable(pd, key, addr, len as u64, Access::LOCAL_WRITE)?;
+            debug_assert_eq!(span.len(), len);
             return Ok(Spans::from_buf_and_len([span; 2], 1));
         }
         let mut spans = Spans::new();
@@ -83,6 +86,7 @@ impl MemoryGuard<'_> {
             spans.push(self.writable(pd, key, addr, len, Access::LOCAL_WRITE)?);
             Ok(())
         })?;
+        debug_assert_eq!(spans.iter().map(|span| span.len()).sum::<usize>(), len);
         Ok(spans)
     }
 }
@@ -117,6 +121,7 @@ fn for_each_piece(
         }
         let take = left.min(length - skip);
         let addr = sge.addr.checked_add(skip).ok_or(AccessError::OutOfBounds)?;
+        debug_assert!(take > 0 && take <= length - skip);
         piece(sge.lkey, addr, take)?;
         skip = 0;
         left -= take;
@@ -142,6 +147,7 @@ pub(crate) fn write_spans(spans: &[WritableSpan<'_>], mut bytes: &[u8]) -> Resul
         span.write(head)?;
         bytes = rest;
     }
+    debug_assert!(bytes.is_empty(), "{} bytes have no place", bytes.len());
     Ok(())
 }
 

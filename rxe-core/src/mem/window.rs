@@ -94,6 +94,7 @@ impl MemoryWindow {
             return Err(AccessError::OutOfBounds);
         }
         let at = binding.addr.checked_add(offset).ok_or(AccessError::OutOfBounds)?;
+        debug_assert!(at >= binding.addr && at - binding.addr + len <= binding.length);
         Ok((binding.region, at))
     }
 
@@ -118,6 +119,7 @@ impl MemoryWindow {
             WindowType::Type2 if state.bound.is_some() => return Err(WindowError::Bound),
             _ => {}
         }
+        debug_assert!(self.kind == WindowType::Type1 || binding.length > 0);
         state.key = Key::new(state.key.value() & !0xff | u32::from(new_key));
         let bound = (binding.length > 0).then_some((binding, qpn));
         let before = std::mem::replace(&mut state.bound, bound);

@@ -67,6 +67,11 @@ impl Assembly {
         }
     }
 
+    /// Whether a message is not complete.
+    pub(crate) fn is_arriving(&self) -> bool {
+        !matches!(self.message, Message::None)
+    }
+
     /// Takes a packet, or a coalesced segment, of a SEND whose order and length have been checked. What a coalesced
     /// segment that is refused has taken, its first packet gets.
     pub(crate) fn send(
@@ -75,6 +80,7 @@ impl Assembly {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<Delivered, ResponderError> {
+        debug_assert_ne!(packet.info().starts, self.is_arriving(), "the order was checked");
         if packet.info().starts {
             let receive = self.take_receive(view, ctx).ok_or(ResponderError::ReceiverNotReady)?;
             let target = view.target.cloned();
@@ -128,6 +134,7 @@ impl Assembly {
         }
         let bytes = packet.source();
         let total = *received + bytes.len() as u64;
+        debug_assert!(*received <= receive.capacity(), "{received} received");
         if total > receive.capacity() {
             return Err(ResponderError::MessageTooLong);
         }
@@ -171,6 +178,7 @@ impl Assembly {
         if info.completes_recv && self.carried_over_receive.is_none() && view.has_no_receive() {
             return Err(ResponderError::ReceiverNotReady);
         }
+        debug_assert!(received <= len && packet.info().starts != self.is_arriving());
         let total = received.checked_add(size).ok_or(ResponderError::BadLength)?;
         let fits = if info.ends { total == len } else { total < len };
         if !fits || u64::from(len) > view.identity.max_message {
@@ -198,11 +206,13 @@ impl Assembly {
         }
         if let Some(Err(why)) = place.map(|place| bytes.write_to(&[place])) {
             if let Some(receive) = receive {
+                debug_assert!(self.carried_over_receive.is_none(), "it would have been taken");
                 self.carried_over_receive =
                     Some(Box::new(CarriedOver { receive, target: view.target.cloned() }));
             }
             return Err(ResponderError::RemoteAccess(why));
         }
+        debug_assert!(receive.is_some() == info.completes_recv, "a receive for an immediate");
         self.message = Message::Write { va, rkey, len, received: total };
         if !info.ends {
             return Ok(Delivered::Part);
@@ -227,14 +237,17 @@ impl Assembly {
     pub(crate) fn requeue_receive(&mut self) {
         // This overwrites no carried-over receive: the message would have taken it.
         if let Message::Send { receive, target, .. } = std::mem::take(&mut self.message) {
+            debug_assert!(self.carried_over_receive.is_none());
             self.carried_over_receive = Some(Box::new(CarriedOver { receive, target }));
         }
+        debug_assert!(!self.is_arriving());
     }
 
     /// Completes the receive in use and those of the QP's own queue as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         self.fail(view, ctx, Status::WorkRequestFlushed);
         self.flush_carried_over(view, ctx);
+        debug_assert!(!self.is_arriving() && self.carried_over_receive.is_none());
         while let Some(receive) = view.handle.rq.take_own() {
             complete_receive_failed(view, ctx, &receive, Status::WorkRequestFlushed);
         }
@@ -262,6 +275,8 @@ pub(crate) fn complete_receive(
     packet: &Packet<'_>,
     ipv4: bool,
 ) {
+    debug_assert!(packet.info().ends, "a message is complete with its last packet");
+    debug_assert!(op != CompletionOp::RecvRdmaWithImm || packet.imm().is_some());
     view.handle.rq.release();
     ctx.events.counters.rdma_recvs += 1;
     let invalidated = packet.ieth().map(|key| Immediate::Invalidated(Key::new(key)));
@@ -285,6 +300,7 @@ pub(crate) fn complete_receive_failed(
     receive: &RecvRequest,
     status: Status,
 ) {
+    debug_assert_ne!(status, Status::Success);
     view.handle.rq.release();
     let completion = Completion {
         op: CompletionOp::Recv,

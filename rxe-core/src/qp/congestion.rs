@@ -67,6 +67,7 @@ impl Congestion {
         if net.tos & ECN != 0 {
             self.peer = Peer::Yes;
         } else if let Peer::Unknown(seen) = self.peer {
+            debug_assert!(seen < PROBE);
             self.peer = if seen + 1 >= PROBE { Peer::No } else { Peer::Unknown(seen + 1) };
         }
         let silent = |last: Time| now.since(last) >= CNP_INTERVAL;
@@ -89,7 +90,9 @@ impl Congestion {
 
     /// The type of service of packets to the peer: `tos` with the ECN bits set or cleared.
     pub(super) fn mark(&self, tos: u8) -> u8 {
-        if self.on && self.peer != Peer::No { tos & !ECN | ECT } else { tos & !ECN }
+        let marked = if self.on && self.peer != Peer::No { tos & !ECN | ECT } else { tos & !ECN };
+        debug_assert_eq!((marked ^ tos) & !ECN, 0, "only the ECN bits change");
+        marked
     }
 
     /// The peer has sent a notification: reduces the rate. Returns whether this side takes part.
@@ -155,6 +158,7 @@ impl Congestion {
         {
             pace.held = false;
         }
+        debug_assert!(self.deadline().is_none_or(|at| at > now), "a wait that is over ends");
     }
 }
 
@@ -175,6 +179,7 @@ impl Meter {
         if now.since(since) >= Self::PERIOD {
             // What is sent now is of the next period: this one may have been a pause.
             self.rate = per_second(self.bytes, now.since(since));
+            debug_assert!(self.since.is_some_and(|since| since <= now), "time goes on");
             (self.since, self.bytes) = (Some(now), 0);
         }
         self.bytes += bytes;
@@ -285,6 +290,8 @@ impl Pace {
             }
             self.current = (self.current + self.target).div_ceil(2);
         }
+        debug_assert!(self.alpha_at > now || self.alpha == 0, "alpha has decayed until now");
+        debug_assert!(self.increase_at > now || self.is_over(), "the rate has grown until now");
         self.check();
     }
 
@@ -306,6 +313,7 @@ impl Pace {
     fn sent(&mut self, now: Time, bytes: u64) {
         let nanos = bytes.saturating_mul(1_000_000_000) / self.current.max(1);
         self.next = self.next.max(now) + Duration::from_nanos(nanos);
+        debug_assert!(self.next >= now, "a pace is never behind");
     }
 }
 

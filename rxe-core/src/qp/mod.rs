@@ -178,6 +178,7 @@ impl Qp {
             }
             return;
         }
+        debug_assert!(!matches!(self.state(), QpState::Reset | QpState::Init | QpState::Err));
         if !self.established {
             self.established = true;
             let (qpn, state) = (self.identity.qpn, self.state());
@@ -214,6 +215,8 @@ impl Qp {
         if !self.established || self.congestion.learns_from(net) {
             return false;
         }
+        debug_assert!(packet.count() > 1 && packet.info().kind != OpKind::Cnp);
+        debug_assert!(!matches!(self.state(), QpState::Reset | QpState::Init | QpState::Err));
         let target = self.xrc_target(packet);
         let view = QpView { target: target.as_ref(), ..view_of!(self, ctx) };
         let result = if packet.info().is_request {
@@ -277,6 +280,7 @@ impl Qp {
         self.apply_outcome(ctx, result);
         let used_up = requests >= allowed || batch.is_full();
         self.responses_wait |= unfinished && requests > 0 && used_up;
+        debug_assert!(requests == 0 || !self.cut_off, "a pace that is used up sends no requests");
         let bytes = batch.total().1 - before;
         self.congestion.sent(ctx.now, bytes);
         if bytes > 0 && self.congestion.is_pacing() {
@@ -359,6 +363,7 @@ impl Qp {
 
     /// What `transmit` would do.
     pub(crate) fn work(&self, limits: SendLimits) -> Work {
+        debug_assert_eq!(self.state(), self.handle.state());
         let (handle, identity, attr, net) = (&self.handle, &self.identity, &self.attr, &self.net);
         let view = QpView { handle, identity, attr, net, limits, target: None };
         let requests =
@@ -409,6 +414,8 @@ impl Qp {
     fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
         self.set_state(QpState::Err);
         self.flush(ctx);
+        debug_assert!(self.send.deadline().is_none(), "what is flushed waits for nothing");
+        debug_assert_eq!(self.inflight_weight(), 0, "and is no weight on the peer");
         if self.handle.rq.is_shared() {
             ctx.events.emit(Event::LastWqeReached { qpn: self.identity.qpn });
         }
@@ -424,6 +431,7 @@ impl Qp {
         self.attr.qp_state = state;
         self.attr.cur_qp_state = state;
         self.handle.set_state(state);
+        debug_assert_eq!(self.handle.state(), state, "only the engine changes it");
     }
 }
 

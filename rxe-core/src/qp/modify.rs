@@ -67,6 +67,8 @@ impl Qp {
             }
             _ => self.set_state(to),
         }
+        debug_assert_eq!(self.state(), to, "from {from:?}");
+        debug_assert!(to != QpState::Err || self.send.deadline().is_none(), "all is flushed");
         Ok(())
     }
 
@@ -89,6 +91,11 @@ impl Qp {
         self.congestion = Congestion::default();
         self.attr = QpAttr::default();
         self.net = unconnected(self.net.src_port);
+        debug_assert_eq!(self.state(), self.handle.state(), "programs see the same state");
+        debug_assert!(
+            self.peer().is_none() && self.deadline().is_none() && self.rate_limit().is_none()
+        );
+        debug_assert_eq!(self.inflight_weight(), 0);
     }
 
     fn assign(&mut self, new: &QpAttr, mask: AttrMask) {
@@ -116,6 +123,8 @@ impl Qp {
             MAX_DEST_RD_ATOMIC => max_dest_rd_atomic,
             DEST_QPN => dest_qp_num,
         }
+        debug_assert!(attr.retry_cnt <= 7 && attr.rnr_retry <= 7, "fields of 3 bits");
+        debug_assert!(attr.pkey_index == 0 && attr.port_num <= 1, "checked before");
     }
 }
 
@@ -161,6 +170,9 @@ pub(crate) fn address(
     if dst.is_ipv6() {
         net.flow_label = av.flow_label & 0xf_ffff;
     }
+    debug_assert!(net.ttl > 0, "a packet must leave this host");
+    debug_assert_eq!(net.src.is_ipv4(), net.dst.is_ipv4());
+    debug_assert!(!net.dst.is_unspecified(), "a zero GID was refused");
     Ok(net)
 }
 

@@ -19,6 +19,7 @@ impl<C: Controller> Requester<C> {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), ConnectionError> {
+        debug_assert!(!packet.info().is_request, "requests are for the responder");
         let psn = packet.psn();
         if !psn.before(self.inflight.high()) {
             ctx.drop_packet(view, DropReason::GhostAck);
@@ -53,6 +54,7 @@ impl<C: Controller> Requester<C> {
         packet: &Packet<'_>,
     ) -> Result<bool, ConnectionError> {
         let (psn, count) = (packet.psn(), u32::from(packet.count()));
+        debug_assert!(count > 1 && !packet.info().is_request);
         let awaited = psn == self.inflight.una() && !packet.next_psn().after(self.inflight.high());
         let Some(wqe) = self.inflight.front_started().filter(|_| awaited) else {
             return Ok(false);
@@ -83,6 +85,7 @@ impl<C: Controller> Requester<C> {
         self.inflight.answered_in_part(count - 1);
         self.acknowledged(ctx, 1, count - 1);
         self.answer_next(view, ctx);
+        debug_assert_eq!(self.inflight.una(), packet.next_psn(), "each packet is progress");
         self.reap(view, ctx)?;
         Ok(true)
     }
@@ -210,6 +213,7 @@ impl<C: Controller> Requester<C> {
         bytes: Source<'_>,
     ) -> Result<(), ConnectionError> {
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
+        debug_assert!(offset + bytes.len() as u64 <= u64::from(wqe.len).max(8), "checked before");
         if let Payload::Sges(list) = &wqe.request.payload
             && !bytes.is_empty()
         {
@@ -241,9 +245,11 @@ impl<C: Controller> Requester<C> {
         ctx: &mut Ctx<'_>,
         to: Psn,
     ) -> Result<(), ConnectionError> {
+        debug_assert!(!to.after(self.inflight.high()), "a response is to what was sent");
         let una = self.inflight.una();
         let retire = |wqe: Wqe| complete_send(view, ctx, &wqe.request, Status::Success);
         let result = self.inflight.acknowledge(to, retire);
+        debug_assert!(!self.inflight.una().before(una), "what is acknowledged stays so");
         if self.inflight.una() != una {
             self.on_progress(ctx, una);
         }
@@ -255,6 +261,7 @@ impl<C: Controller> Requester<C> {
 
     fn on_progress(&mut self, ctx: &Ctx<'_>, before: Psn) {
         let packets = u32::try_from(self.inflight.una().diff(before)).unwrap_or(0);
+        debug_assert!(packets > 0 && packets < 1 << 23, "progress: {packets}");
         self.acknowledged(ctx, packets, 1);
     }
 
@@ -279,6 +286,7 @@ impl<C: Controller> Requester<C> {
     ) -> Result<(), ConnectionError> {
         let high = self.inflight.high();
         let (outstanding, awaits_data) = (self.inflight.unacknowledged() > 0, self.awaits_data());
+        debug_assert!(self.inflight.is_busy(), "only what was sent is lost");
         let loss = Loss { cause, high, outstanding, awaits_data };
         let verdict = self.control.on_loss(ctx.now, loss);
         if verdict == Verdict::GoBack {
@@ -301,6 +309,7 @@ impl<C: Controller> Requester<C> {
             Verdict::Ignore => Ok(()),
             Verdict::GoBack => {
                 self.inflight.rewind();
+                debug_assert_eq!(self.inflight.next_psn(), self.inflight.una());
                 Ok(())
             }
             Verdict::GiveUp(status) => Err(self.fail_front(view, ctx, status, None)),

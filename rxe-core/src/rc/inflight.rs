@@ -70,6 +70,7 @@ impl Wqe {
 
     /// How many packets, from packet `index` on, the READ request asks for that asked for it.
     pub(super) fn left_in_chunk(&self, index: u32) -> u32 {
+        debug_assert!(self.chunk > 0 && index < self.packets, "{index} of {self:?}");
         (self.chunk - index % self.chunk).min(self.packets - index)
     }
 }
@@ -103,6 +104,7 @@ impl Inflight {
     /// Adds a request that has no PSN yet.
     #[inline]
     pub(super) fn push(&mut self, wqe: Wqe) {
+        debug_assert!(wqe.packets == 0, "a request gets its PSNs when it starts");
         self.queue.push_back(wqe);
     }
 
@@ -130,6 +132,7 @@ impl Inflight {
 
     /// Gives the current request its PSNs.
     pub(super) fn start(&mut self, packets: u32, chunk: u32) {
+        debug_assert!(self.started < self.queue.len(), "a request waits");
         debug_assert_eq!(self.cursor, Cursor { wqe: self.started, packet: 0 });
         debug_assert!(chunk >= 1, "a READ request asks for something");
         debug_assert!(packets <= HALF, "PSNs of one message are compared with each other");
@@ -146,6 +149,7 @@ impl Inflight {
     /// Marks the current request, started or not, as one that cannot be executed.
     pub(super) fn fail_current(&mut self, status: Status) {
         if let Some(wqe) = self.queue.get_mut(self.cursor.wqe) {
+            debug_assert_ne!(status, Status::Success);
             wqe.failed = Some(status);
         }
     }
@@ -295,6 +299,7 @@ impl Inflight {
     /// Records that the data for `count` PSNs from `una` on has arrived, none of which is the last of a READ
     /// request.
     pub(super) fn answered_in_part(&mut self, count: u32) {
+        debug_assert!(count > 0 && !self.una.add(count).after(self.high));
         self.una = self.una.add(count);
         debug_assert!(self.front_started().is_some_and(|front| self.una.before(front.end())));
         debug_assert!(self.reads.front().is_none_or(|last| !last.before(self.una)));
@@ -331,9 +336,12 @@ impl Inflight {
             }
             self.sent(packets, false);
         }
+        debug_assert!(!self.next_psn().after(self.high), "only what was sent is not sent again");
+        self.check();
     }
 
     fn pop_started(&mut self) -> Wqe {
+        debug_assert!(self.started > 0 && self.started <= self.queue.len());
         self.started -= 1;
         if self.cursor.wqe == 0 {
             self.cursor.packet = 0;
@@ -378,6 +386,11 @@ impl Inflight {
             None => self.una == self.assigned,
         });
         debug_assert!(!self.next_psn().before(self.una));
+        debug_assert!(!self.next_psn().after(self.assigned), "only PSNs that requests have");
+        debug_assert!(
+            self.started < 2 || self.queue[0].end() == self.queue[1].first,
+            "requests follow one another"
+        );
         let packet = self.cursor.packet;
         debug_assert!(match self.current() {
             Some((wqe, true)) => packet < wqe.packets,

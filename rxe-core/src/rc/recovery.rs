@@ -106,6 +106,12 @@ enum Gate {
 }
 
 impl Recovery {
+    fn check(&self) {
+        debug_assert!(self.left <= 7 && self.rnr_left <= 7, "fields of 3 bits: {self:?}");
+        debug_assert!(u32::from(self.since_ack_req) < ACK_REQ_INTERVAL, "{self:?}");
+        debug_assert!(self.window.limit() >= 1, "one packet may always be sent");
+    }
+
     /// Starts the timers, if they do not run. The try lasts exactly as long as `timeout` says.
     #[inline]
     fn start_timers(&mut self, now: Time) {
@@ -152,6 +158,7 @@ impl Recovery {
     fn back_off(&mut self, now: Time) -> bool {
         let retries = self.limits.retry_cnt.saturating_sub(self.left).min(7);
         let Some(times) = retries.checked_sub(2) else { return false };
+        debug_assert!(times <= 5, "at most 7 retries");
         self.gate = Gate::Paused { until: now + FIRST_PAUSE * (1 << times), rnr: false };
         true
     }
@@ -174,6 +181,7 @@ impl Controller for Recovery {
         };
         recovery.set_limits(view.attr);
         (recovery.left, recovery.rnr_left) = (view.attr.retry_cnt, view.attr.rnr_retry);
+        recovery.check();
         recovery
     }
 
@@ -260,6 +268,7 @@ impl Controller for Recovery {
         let since = if sent.asks { 0 } else { u32::from(self.since_ack_req) + sent.packets };
         self.since_ack_req = u8::try_from(since).unwrap_or(u8::MAX);
         self.start_timers(now);
+        self.check();
     }
 
     #[inline]
@@ -275,6 +284,7 @@ impl Controller for Recovery {
     #[inline]
     fn on_acknowledged(&mut self, now: Time, acknowledged: Acknowledged) -> bool {
         let Acknowledged { una, packets, responses, outstanding } = acknowledged;
+        debug_assert!(packets > 0 && responses > 0, "{acknowledged:?}");
         (self.left, self.rnr_left) = (self.limits.retry_cnt, self.limits.rnr_retry);
         self.ack_deadline = None;
         (self.excused, self.skip_known) = (false, false);
@@ -289,6 +299,8 @@ impl Controller for Recovery {
             self.window.restore(before);
         }
         (0..responses).for_each(|_| self.window.on_progress(packets, una));
+        debug_assert!(outstanding || self.ack_deadline.is_none(), "nothing waits for a response");
+        self.check();
         before.is_some()
     }
 
@@ -296,6 +308,7 @@ impl Controller for Recovery {
         let Loss { cause, high, outstanding, awaits_data } = loss;
         match cause {
             RetryCause::RoundTripTimeout => {
+                debug_assert!(!self.is_paused() && self.round_trip.is_some(), "its timer ran");
                 self.skip_known = false;
                 if awaits_data {
                     // Each packet of a READ's response is progress by itself, so nothing tells later
@@ -334,6 +347,8 @@ impl Controller for Recovery {
             self.window.on_same_loss();
         }
         self.unblock();
+        debug_assert!(self.ack_deadline.is_none() && !self.excused, "the next try begins anew");
+        self.check();
         Verdict::GoBack
     }
 
@@ -351,6 +366,7 @@ impl Controller for Recovery {
         self.stop_timing();
         let until = now + timer.duration().max(MIN_RNR_PAUSE);
         self.gate = Gate::Paused { until, rnr: true };
+        debug_assert!(self.deadline() == Some(until) && until > now, "only the pause ends it");
         Verdict::GoBack
     }
 
@@ -383,6 +399,7 @@ impl Controller for Recovery {
     fn stop(&mut self) {
         self.end_try();
         self.gate = Gate::Open;
+        debug_assert!(self.deadline().is_none(), "no timer runs");
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -75,6 +75,7 @@ impl Saved {
         let SavedKind::Read { pd: domain, va: start, rkey: key, len: whole } = self.kind else {
             return false;
         };
+        debug_assert!(psn.diff(self.first).unsigned_abs() < self.packets, "`find` has found it");
         let Ok(skipped) = u64::try_from(psn.diff(self.first)) else { return false };
         let skipped = skipped * mtu as u64;
         // The key and the address of a zero-length READ mean nothing.

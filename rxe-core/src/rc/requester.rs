@@ -74,6 +74,7 @@ impl<C: Controller> Requester<C> {
             }
             let paused = self.control.is_paused();
             let sent = if paused { 0 } else { self.send_next(view, ctx, batch, left) };
+            debug_assert!(sent <= left, "{sent} of at most {left}");
             left = left.saturating_sub(sent.max(1));
             if sent == 0 {
                 if self.control.must_ask_again(self.inflight.unacknowledged()) {
@@ -188,7 +189,9 @@ impl<C: Controller> Requester<C> {
         }
         let used = self.inflight.unacknowledged();
         let room = self.control.segment_room(used, view.limits.peer_window);
-        left.min(room).min(budget).min(most).max(1)
+        let count = left.min(room).min(budget).min(most).max(1);
+        debug_assert!(count <= wqe.packets - self.inflight.packet_index(), "of one message");
+        count
     }
 
     /// How many PSNs the next packet takes: one, or for a READ request those of its response. `None`
@@ -204,6 +207,7 @@ impl<C: Controller> Requester<C> {
         if matches!(op, SendOp::Read { .. }) {
             let index = self.inflight.packet_index();
             let count = wqe.left_in_chunk(index);
+            debug_assert!(count > 0, "a READ request asks for something");
             // A READ request larger than the present window is sent when nothing is outstanding.
             return (room >= count || used == 0).then_some(count);
         }
@@ -234,6 +238,7 @@ impl<C: Controller> Requester<C> {
     ) -> bool {
         let index = self.inflight.packet_index();
         let Some((wqe, _)) = self.inflight.current() else { return false };
+        debug_assert!(count > 0 && index + count <= wqe.packets, "{count} from {index} on");
         let last = index + count == wqe.packets;
         if last && self.inflight.following().is_none() {
             // `sets_ack_req` needs to know whether another request follows.
@@ -274,7 +279,10 @@ impl<C: Controller> Requester<C> {
             timed = Some(psn).filter(|psn| !psn.before(self.inflight.high()));
         }
         self.control.on_sent(ctx.now, Sent { packets: count, asks, timed });
+        debug_assert!(!self.control.is_paused(), "nothing is sent in a pause");
         let again = self.inflight.sent(count, awaits_data);
+        debug_assert!(again <= count, "{again} of {count}");
+        debug_assert!(self.inflight.unacknowledged() >= count, "what was sent needs a response");
         if again > 0 {
             // A READ request is one packet, however many it asks for.
             let packets = if awaits_data { 1 } else { again };
@@ -310,6 +318,7 @@ impl<C: Controller> Requester<C> {
         }
         match view.handle.sq.take() {
             Some(request) => {
+                debug_assert!(self.inflight.following().is_none(), "one request ahead is enough");
                 let mut wqe = Wqe::new(request);
                 wqe.failed = check_memory(&wqe.request, view, ctx).err();
                 self.inflight.push(wqe);
@@ -358,6 +367,7 @@ impl<C: Controller> Requester<C> {
         status: Status,
         detail: Option<AccessError>,
     ) -> ConnectionError {
+        debug_assert_ne!(status, Status::Success);
         // Local requests before it were executed: they complete with success.
         self.reap_local(view, ctx);
         let una = self.inflight.una();
@@ -412,6 +422,7 @@ impl<C: Controller> Requester<C> {
         while let Some(wqe) = self.inflight.pop() {
             complete_send(view, ctx, &wqe.request, Status::WorkRequestFlushed);
         }
+        debug_assert!(self.inflight.front().is_none() && !self.inflight.is_busy());
         while let Some(request) = view.handle.sq.take() {
             complete_send(view, ctx, &request, Status::WorkRequestFlushed);
         }
@@ -422,6 +433,7 @@ impl<C: Controller> Requester<C> {
         while self.inflight.pop().is_some() {
             handle.sq.release();
         }
+        debug_assert!(self.inflight.front().is_none() && self.inflight.unacknowledged() == 0);
         handle.sq.forget();
     }
 

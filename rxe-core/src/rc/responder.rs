@@ -68,6 +68,7 @@ impl Responder {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), ConnectionError> {
+        debug_assert!(packet.info().is_request && packet.count() == 1);
         if self.pending_fatal_nak.is_some() {
             ctx.drop_packet(view, DropReason::WrongQpState);
             return Ok(());
@@ -92,6 +93,7 @@ impl Responder {
         };
         match result {
             Ok(()) => {
+                debug_assert!(packet.psn().before(self.expected), "what is executed is done");
                 self.nak_outstanding = false;
                 if waiting {
                     self.report_again();
@@ -99,6 +101,7 @@ impl Responder {
                 Ok(())
             }
             Err(error) => {
+                debug_assert!(!packet.psn().before(self.expected), "what is refused is to come");
                 if !waiting {
                     self.dropped_to = self.expected;
                 }
@@ -120,6 +123,7 @@ impl Responder {
         if self.nak_outstanding || packet.psn() != self.expected || packet.ieth().is_some() {
             return false;
         }
+        debug_assert!(packet.count() > 1 && self.pending_fatal_nak.is_none());
         self.execute(view, ctx, packet).is_ok()
     }
 
@@ -128,12 +132,14 @@ impl Responder {
         if !psn.before(self.dropped_to) {
             self.dropped_to = psn.next();
         }
+        debug_assert!(psn.before(self.dropped_to));
     }
 
     /// The missing packet came while the NAK for it still waited to be sent. If packets behind it
     /// were dropped, the NAK now names the first of those: after a mere acknowledgement the peer
     /// would send them again only after its timeout.
     fn report_again(&mut self) {
+        debug_assert!(!self.nak_outstanding, "the packet that was missing has come");
         self.nak_outstanding = self.expected.before(self.dropped_to);
         if self.nak_outstanding {
             self.responses.refuse(self.expected, ResponderError::SequenceGap, self.msn);
@@ -206,6 +212,7 @@ impl Responder {
             span.map_err(ResponderError::RemoteAccess)?;
         }
         let count = packets(reth.dma_len, view.attr.path_mtu.bytes());
+        debug_assert!(count > 0 && packet.psn() == self.expected);
         let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
         let pd = view.pd();
         let kind = SavedKind::Read { pd, va, rkey, len };
@@ -316,6 +323,7 @@ impl Responder {
     }
 
     fn save(&mut self, view: &QpView<'_>, saved: Saved) {
+        debug_assert_eq!(saved.first, self.expected, "in the order of PSNs");
         self.replay.save(saved, view.attr.max_dest_rd_atomic);
     }
 
@@ -325,11 +333,13 @@ impl Responder {
     }
 
     fn advance_by(&mut self, count: u32) {
+        debug_assert!(count > 0 && count < 1 << 23, "{count} packets of a message");
         self.expected = self.expected.add(count);
     }
 
     /// Responds to a request that was executed before: its response must have been lost. IBTA 9.7.5.1.5.
     fn duplicate(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+        debug_assert!(packet.psn().before(self.expected), "it was executed before");
         ctx.events.counters.duplicate_request += 1;
         let (psn, msn) = (packet.psn(), self.msn);
         let response = match packet.info().kind {
@@ -394,6 +404,7 @@ impl Responder {
         error: ResponderError,
         asked: Option<MemoryRange>,
     ) -> Result<(), ConnectionError> {
+        debug_assert!(self.pending_fatal_nak.is_none(), "nothing is received after a fatal NAK");
         self.nak_outstanding = true;
         self.responses.refuse(self.expected, error, self.msn);
         if effect(error, view.attr.min_rnr_timer).fatal.is_none() {
@@ -451,6 +462,8 @@ impl Responder {
                 Response::Read(_) if budget == 0 => break,
                 Response::Read(mut read) => match send_data(view, ctx, batch, &mut read, budget) {
                     Ok(sent) => {
+                        debug_assert!(sent > 0 && sent <= budget, "{sent} of at most {budget}");
+                        debug_assert!(read.sent <= read.packets, "{read:?}");
                         budget = budget.saturating_sub(sent);
                         if read.sent == read.packets {
                             self.responses.pop();
@@ -476,6 +489,7 @@ impl Responder {
         read: &ReadResponse,
         why: AccessError,
     ) -> ConnectionError {
+        debug_assert!(read.sent < read.packets, "a READ in progress: {read:?}");
         let error = ResponderError::RemoteAccess(why);
         self.pending_fatal_nak = None;
         self.responses.clear();
@@ -508,6 +522,7 @@ impl Responder {
         // The program may go into the error state before a refused request has done so.
         let _ = self.end(view, ctx);
         self.responses.drop_data();
+        debug_assert!(self.pending_fatal_nak.is_none() && !self.responses.has_data());
         self.message.flush(view, ctx);
     }
 
@@ -553,6 +568,7 @@ fn send_some(
     let position = Position::of_some(read.sent, packets.into(), read.packets);
     let has_aeth = position != Position::Middle;
     let ext = Ext { aeth: has_aeth.then(|| Aeth::ack(read.msn)), ..Ext::default() };
+    debug_assert!(count > 0 && read.sent + u32::from(packets) <= read.packets, "{read:?}");
     let span = data(view, ctx, read, count * view.attr.path_mtu.bytes())?;
     let psn = read.first.add(read.sent);
     let opcode = Opcode::read_response(position).in_connected(view.service());
@@ -575,6 +591,7 @@ fn data<'a>(
     let offset = u64::from(read.sent) * view.attr.path_mtu.bytes() as u64;
     let left = u64::from(read.len) - offset.min(u64::from(read.len));
     let len = left.min(most as u64);
+    debug_assert!(len > 0 || read.len == 0, "only an empty READ has a packet without data");
     if len == 0 {
         return Ok(None);
     }

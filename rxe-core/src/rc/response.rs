@@ -124,6 +124,7 @@ impl Responses {
     /// not replaced by an acknowledgement of an earlier PSN; [`Responses::take_resend`] removes it
     /// when its packet has come.
     pub(super) fn acknowledge(&mut self, psn: Psn, msn: u32) {
+        debug_assert!(msn <= MSN_MASK, "24 bits");
         match self.newest {
             Some(Response::Nak { psn: refused, .. }) if psn.before(refused) => {}
             _ => self.add(Response::Ack { psn, msn }),
@@ -132,6 +133,7 @@ impl Responses {
 
     /// Adds a NAK. It replaces one or an acknowledgement directly before it.
     pub(super) fn refuse(&mut self, psn: Psn, error: ResponderError, msn: u32) {
+        debug_assert!(msn <= MSN_MASK, "24 bits");
         self.add(Response::Nak { psn, error, msn });
     }
 
@@ -167,13 +169,16 @@ impl Responses {
         if let Some(older) = self.newest.replace(response) {
             self.older.push_back(older);
         }
+        self.check();
     }
 
     /// Adds the response to a duplicate READ or atomic. It replaces waiting responses to any of the same
     /// PSNs, and goes before responses to later ones. Returns `false` and changes nothing if there
     /// would be more than `limit` responses to duplicates.
     pub(super) fn repeat(&mut self, response: Response, limit: usize) -> bool {
+        debug_assert_eq!(response.duplicate(), Some(true), "only to a duplicate");
         let (first, end) = (response.psn(), response.end());
+        debug_assert!(first.before(end), "a response has a PSN");
         let replaced = |old: &Response| {
             old.duplicate().is_some() && old.psn().before(end) && first.before(old.end())
         };
@@ -205,6 +210,7 @@ impl Responses {
     }
 
     pub(super) fn pop(&mut self) {
+        debug_assert!(!self.is_empty(), "what was sent was in the queue");
         if self.older.pop_front().is_none() {
             self.newest = None;
         }
@@ -237,6 +243,8 @@ impl Responses {
                 self.acknowledge(psn.sub(1), msn.wrapping_sub(1) & MSN_MASK);
             }
         }
+        debug_assert!(!self.has_data());
+        self.check();
     }
 
     /// Removes all responses.
@@ -261,6 +269,7 @@ impl Responses {
     fn check(&self) {
         debug_assert!(self.newest.is_some() || self.older.is_empty());
         debug_assert!(self.iter().is_sorted_by(|a, b| !b.psn().before(a.psn())));
+        debug_assert!(self.iter().all(|one| one.psn().before(one.end())), "each has a PSN");
     }
 
     fn iter(&self) -> impl Iterator<Item = &Response> {

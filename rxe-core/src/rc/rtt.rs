@@ -79,6 +79,7 @@ impl RoundTrip {
         self.lossy = true;
         self.timed = None;
         self.before = None;
+        debug_assert!(self.deadline.is_none(), "a try that ends stops its timers");
     }
 
     /// What was sent before will be sent again, or the host did not run: a response says nothing about
@@ -98,7 +99,9 @@ impl RoundTrip {
         if self.deadline.is_none() {
             let at = now + self.timeout() + self.variation(now);
             self.deadline = end.is_some_and(|end| at < end).then_some(at);
+            debug_assert!(self.deadline.is_none_or(|at| at > now), "a wait takes time");
         }
+        debug_assert!(self.deadline.zip(end).is_none_or(|(at, end)| at <= end), "within the try");
     }
 
     /// Stops the timer.
@@ -119,6 +122,7 @@ impl RoundTrip {
             self.timed = None;
             self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
             self.start(now, end);
+            debug_assert!(self.timed.is_none(), "what is sent again is not timed");
         }
         due
     }
@@ -136,7 +140,9 @@ impl RoundTrip {
             mixed ^= mixed >> 32;
         }
         let [part, ..] = mixed.to_le_bytes();
-        self.timeout() * u32::from(part) / 256
+        let more = self.timeout() * u32::from(part) / 256;
+        debug_assert!(more < self.timeout(), "at most once as long");
+        more
     }
 
     fn measured(&mut self, time: Duration) {
@@ -148,6 +154,7 @@ impl RoundTrip {
                 smoothed: smoothed * 7 / 8 + time / 8,
             },
         });
+        debug_assert!(self.timed.is_none(), "each packet is measured once");
     }
 
     /// How long to wait for a response.
@@ -157,6 +164,8 @@ impl RoundTrip {
             Some(Estimate { smoothed, variation }) => (smoothed + 4 * variation).max(min),
             None => INITIAL,
         };
+        debug_assert!(self.doublings <= MAX_DOUBLINGS);
+        debug_assert!(wait >= min, "{wait:?}");
         wait * (1 << self.doublings)
     }
 }

@@ -61,10 +61,13 @@ impl SendWindow {
     /// the share.
     pub(super) fn read_chunk(&self, peer_window: u32, max_rd_atomic: u8) -> u32 {
         let max = self.max.min(peer_window);
-        (if max_rd_atomic > 1 { max / 2 } else { max }).max(1)
+        let chunk = (if max_rd_atomic > 1 { max / 2 } else { max }).max(1);
+        debug_assert!(1 <= chunk && chunk <= self.max, "a READ asks for what a window takes");
+        chunk
     }
 
     pub(super) fn on_progress(&mut self, packets: u32, una: Psn) {
+        debug_assert!(packets > 0, "progress is a packet at least");
         if self.recover.is_some_and(|recover| !una.before(recover)) {
             self.recover = None;
         }
@@ -83,6 +86,7 @@ impl SendWindow {
 
     /// The retransmission of a lost packet was lost too.
     pub(super) fn on_same_loss(&mut self) {
+        debug_assert!(self.recover.is_some(), "it follows a loss");
         self.limit = (self.limit / 2).max(1);
         self.threshold = (self.threshold / 2).max(FLOOR.min(self.threshold));
         self.check();
@@ -100,6 +104,8 @@ impl SendWindow {
     pub(super) fn on_timeout(&mut self, high: Psn) {
         self.on_loss(high);
         self.limit = 1;
+        debug_assert!(self.recover.is_some(), "the loss is not over before it is answered");
+        self.check();
     }
 
     /// The response of a READ did not go on, which may only be late: halves the window, but does not begin
@@ -108,6 +114,7 @@ impl SendWindow {
         if self.recover.is_none() {
             self.on_loss(high);
             self.limit = self.threshold;
+            self.check();
         }
     }
 
@@ -120,6 +127,7 @@ impl SendWindow {
             self.threshold = (before / 2).max(FLOOR.min(before));
             self.limit = self.threshold.min(RESTART);
             self.acknowledged = 0;
+            debug_assert!(self.threshold <= before && self.limit <= self.threshold, "{self:?}");
         }
         self.check();
     }

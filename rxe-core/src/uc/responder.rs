@@ -30,6 +30,7 @@ impl Responder {
 
     /// Takes a request. Requests are never answered.
     pub(crate) fn receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+        debug_assert!(packet.info().is_request && packet.count() == 1);
         let info = packet.info();
         let in_sequence = packet.psn() == self.expected;
         self.expected = packet.psn().next();
@@ -46,6 +47,7 @@ impl Responder {
             self.skipping = true;
             ctx.drop_packet(view, reason);
         }
+        debug_assert!(!self.skipping || !self.message.is_arriving(), "its rest is skipped");
     }
 
     /// Takes a coalesced segment, if all of its packets are executed. Otherwise nothing has happened, but that some of
@@ -60,6 +62,7 @@ impl Responder {
             return false;
         }
         // A message of which the rest is skipped was given up, and none of its packets is in sequence.
+        debug_assert!(packet.count() > 1 && (!self.skipping || !self.message.is_arriving()));
         let Ok(delivered) = self.deliver(view, ctx, packet) else { return false };
         ctx.events.counters.rcvd_uc_msgs += u64::from(delivered == Delivered::Whole);
         self.expected = packet.next_psn();

@@ -311,6 +311,7 @@ impl TxBatch {
         len: usize,
         write: impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
+        debug_assert!(self.sent <= self.end && self.end == self.bursts.len(), "no burst is hidden");
         let start = self.buf.len();
         let joins = self.open
             && self.packets < self.limits.burst_segments
@@ -322,6 +323,7 @@ impl TxBatch {
                     && burst.net == *net
             });
         let index = if joins { self.packets } else { 0 };
+        debug_assert!(index < self.limits.burst_segments.max(1));
         if !joins {
             self.bursts.push(Burst { net: *net, bytes: start..start, segment: len });
             self.end = self.bursts.len();

@@ -104,6 +104,26 @@ impl State {
         }
     }
 
+    /// Whether the state machine has this transition. A state that the peer or the consumer ends
+    /// without TIMEWAIT is forgotten instead.
+    pub(super) fn may_become(&self, next: &Self) -> bool {
+        matches!(
+            (self, next),
+            // `connect` and `resolve` begin in REP_RCVD, which has no timer.
+            (Self::RepRcvd, Self::ReqSent(_) | Self::SidrReqSent(_) | Self::Established { .. })
+                | (Self::ReqRcvd { .. }, Self::RepSent(_))
+                | (Self::ReqSent(_), Self::RepRcvd)
+                | (Self::RepSent(_), Self::Established { .. })
+                | (
+                    Self::RepSent(_) | Self::Established { .. },
+                    Self::DreqSent(_) | Self::DreqRcvd { .. } | Self::TimeWait { .. }
+                )
+                | (Self::DreqSent(_) | Self::DreqRcvd { .. }, Self::TimeWait { .. })
+                | (Self::TimeWait { drep: None, .. }, Self::TimeWait { drep: Some(_), .. })
+                | (Self::SidrReqRcvd { .. }, Self::SidrRepSent { .. })
+        )
+    }
+
     /// The retries of the message that waits for an answer, if any does.
     pub(super) fn retry(&mut self) -> Option<&mut Retry> {
         match self {
@@ -182,6 +202,7 @@ impl Retry {
         current: Duration,
     ) -> Self {
         let wait = current * 2;
+        debug_assert!(current > Duration::ZERO && wait <= Self::MAX_WAIT, "{current:?}");
         Self {
             mad,
             left: retries,
@@ -201,6 +222,7 @@ impl Retry {
         self.current = self.wait;
         self.deadline = now + self.current;
         self.wait = (self.wait * 2).min(Self::MAX_WAIT);
+        debug_assert!(self.deadline > now && self.wait >= self.current, "waits only grow");
         Some(&self.mad)
     }
 
@@ -220,6 +242,7 @@ impl Retry {
         }
         let time = timeout(service_timeout).min(Self::MRA_LIMIT);
         self.deadline = self.deadline.max(now + time);
+        debug_assert!(self.deadline >= now && time <= Self::MRA_LIMIT);
         true
     }
 }

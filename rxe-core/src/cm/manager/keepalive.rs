@@ -87,7 +87,8 @@ impl Keepalive {
     /// Notes that a connection is in `state` now.
     pub(super) fn enter(&mut self, connection: &Connection, state: &State) {
         if self.on && matches!(state, State::Established { .. }) {
-            self.watched.insert(key(connection));
+            let new = self.watched.insert(key(connection));
+            debug_assert!(new, "a connection is established once");
             self.next.get_or_insert(self.now + INTERVAL);
         }
     }
@@ -121,6 +122,7 @@ impl Keepalive {
             };
             chosen.push(id);
             burst += 1;
+            debug_assert!(last.is_none_or(|last| last < (gid, block, id)), "each is passed once");
             let whole = suspected.contains(&(gid, block)) && burst < MAX_BURST;
             last = Some((gid, block, if whole { id } else { u32::MAX }));
         }
