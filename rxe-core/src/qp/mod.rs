@@ -380,7 +380,16 @@ impl Qp {
 
     /// Called at the end of every call: enters the error state if the call failed, and reports when
     /// the send queue has drained.
+    #[inline]
     fn apply_outcome(&mut self, ctx: &mut Ctx<'_>, result: Result<(), ConnectionError>) {
+        // Several times for each message nothing has failed, and no queue drains.
+        if result.is_err() || ctx.overflow || self.state() == QpState::Sqd {
+            self.apply_rare_outcome(ctx, result);
+        }
+    }
+
+    #[cold]
+    fn apply_rare_outcome(&mut self, ctx: &mut Ctx<'_>, result: Result<(), ConnectionError>) {
         if (result.is_err() || ctx.overflow) && self.state() != QpState::Err {
             self.enter_error(ctx);
         }
