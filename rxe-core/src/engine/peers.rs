@@ -1,7 +1,7 @@
-//! What queue pairs that send to one address share. Their packets go through the same queues on the way,
-//! and the peer receives all of them through one buffer, so those that have much on the way divide what
-//! these are believed to take. They and their packets are counted, so that a division tells each one's
-//! share.
+//! The window that queue pairs to one address share. Their packets pass the same queues, and the peer
+//! receives all of them through one buffer, so the queue pairs with much in flight divide a window
+//! ([`Config::shared_window`](crate::config::Config)). Only counts are kept, so that one division yields
+//! a queue pair's part.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,29 +12,29 @@ use crate::qp::Scheduled;
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     by_address: HashMap<IpAddr, u32>,
-    /// By the number that [`Scheduled`] holds, less one.
+    /// Indexed by [`Scheduled::peer`] minus 1.
     peers: Vec<Option<Peer>>,
-    /// Numbers that are in use no more.
+    /// Numbers of peers that were removed.
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Peer {
     address: IpAddr,
-    /// Queue pairs that are connected to it.
+    /// How many queue pairs are connected to the address.
     members: u32,
-    /// Those of them that have much on the way.
+    /// How many of them have a weight: much in flight, or more to send.
     busy: u32,
-    /// The packets that these have on the way.
+    /// The sum of their weights: packets in flight.
     packets: u32,
 }
 
-/// The least part of its fair share that a queue pair gets while others have more than theirs on the way.
-/// They may be long in giving it back, if they wait for a peer that answers them no more.
+/// A queue pair gets at least 1/`LEAST` of its fair part while others have more than theirs in flight.
+/// Those may take long to give it back if their peer no longer responds.
 const LEAST: u32 = 4;
 
 impl Peers {
-    /// Connects a queue pair to an address, or to none.
+    /// Moves a queue pair to the peer at `address`, or to none.
     pub(super) fn connect(&mut self, scheduled: &mut Scheduled, address: Option<IpAddr>) {
         let now = self.peer_mut(scheduled).map(|peer| peer.address);
         if now == address {
@@ -74,7 +74,7 @@ impl Peers {
         self.check();
     }
 
-    /// Notes how many packets a queue pair has on the way, if they are many: [`Qp::inflight_weight`].
+    /// Sets the weight of a queue pair: [`Qp::inflight_weight`].
     ///
     /// [`Qp::inflight_weight`]: crate::qp::Qp::inflight_weight
     #[inline]
@@ -92,8 +92,8 @@ impl Peers {
         }
     }
 
-    /// How many packets a queue pair may have on the way, of those that all to its peer may have. It is one
-    /// at least, so that each gets on.
+    /// Returns a queue pair's part of the window `all`, in packets: how many it may have in flight. At
+    /// least 1, so that each queue pair makes progress; no limit if it is the only one with a weight.
     #[inline]
     pub(super) fn peer_window(&self, scheduled: &Scheduled, all: u32) -> u32 {
         let Some(Some(peer)) = self.peers.get((scheduled.peer as usize).wrapping_sub(1)) else {

@@ -1,5 +1,4 @@
-//! The modify call: everything is checked first, then everything is changed.
-//! IBTA 11.2.5.2.
+//! The modify call: checks everything first, then changes everything. IBTA 11.2.5.2.
 
 use super::congestion::Congestion;
 use super::transport::{RecvSide, SendSide};
@@ -72,12 +71,11 @@ impl Qp {
         Ok(())
     }
 
-    /// Drops all posted requests and the whole connection state. No completions are made. Old
-    /// completions that are not polled yet are removed, as hardware providers do: a program that
-    /// uses the queue pair again must not take them for new ones. The windows that the old peer could
-    /// name are unbound.
+    /// Drops all posted requests, without completions, and the whole connection state. Completions that
+    /// are not polled yet are removed, as hardware providers do, so that a program that uses the queue
+    /// pair again does not take them for new ones. The QP's type 2 memory windows are unbound.
     pub(crate) fn reset(&mut self, mem: &MemoryGuard<'_>) {
-        // First, so that nothing more is posted.
+        // The state changes first, so that nothing more is posted.
         self.set_state(QpState::Reset);
         self.send.forget(&self.handle);
         self.recv.forget(&self.handle);
@@ -128,12 +126,12 @@ impl Qp {
     }
 }
 
-/// The network header of a queue pair without a peer. It keeps its source port for life.
+/// Returns the network header of a queue pair without a peer. A QP never changes its source port.
 pub(super) fn unconnected(src_port: u16) -> NetHeader {
     NetHeader { src_port, ..NetHeader::default() }
 }
 
-/// The network header of packets to the peer of `av`.
+/// Returns the network header of packets to the address `av`.
 ///
 /// # Errors
 /// The GID index or the peer's GID is not valid, or their address families differ.

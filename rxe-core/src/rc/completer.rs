@@ -12,7 +12,7 @@ use super::inflight::{ResponseSkipped, Wqe};
 use super::requester::Requester;
 
 impl<C: Controller> Requester<C> {
-    /// Takes a response: READ data, an atomic's value, an acknowledgement or a NAK.
+    /// Receives a response: READ data, an atomic's value, an acknowledgement or a NAK.
     pub(crate) fn receive(
         &mut self,
         view: &QpView<'_>,
@@ -44,9 +44,9 @@ impl<C: Controller> Requester<C> {
         result.and_then(|()| self.reap(view, ctx))
     }
 
-    /// Takes a coalesced segment of READ data, if all of its packets are awaited and can be written; whether it has.
-    /// Otherwise nothing has happened, but that some of the data may have been written: the packets can be received one
-    /// by one.
+    /// Receives a coalesced segment of READ data, if all of its packets are expected and can be written.
+    /// Returns `false` if not. Then its packets can be received one by one; some of the data may have been
+    /// written already.
     pub(crate) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
@@ -138,7 +138,7 @@ impl<C: Controller> Requester<C> {
         }
     }
 
-    /// Handles a READ response packet.
+    /// Handles a READ response.
     fn data(
         &mut self,
         view: &QpView<'_>,
@@ -188,8 +188,8 @@ impl<C: Controller> Requester<C> {
         self.deliver(view, ctx, 0, Source::Bytes(&value.to_ne_bytes()))
     }
 
-    /// A response acknowledges every request before its own. Returns whether it is then the next
-    /// expected response; drops the packet if not.
+    /// Acknowledges every request before the response's own. Returns whether the response is the next one
+    /// expected; if not, the packet is dropped.
     fn in_turn(
         &mut self,
         view: &QpView<'_>,
@@ -228,7 +228,7 @@ impl<C: Controller> Requester<C> {
         Ok(())
     }
 
-    /// The data for the oldest PSN is in the program's memory.
+    /// Records that the data for the oldest PSN is in the program's memory.
     fn answer_next(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         let una = self.inflight.una();
         if let Some(wqe) = self.inflight.answered() {
@@ -237,8 +237,8 @@ impl<C: Controller> Requester<C> {
         self.on_progress(ctx, una);
     }
 
-    /// Completes everything before `to`. Starts a retry if `to` lies beyond a READ or atomic whose
-    /// response was lost.
+    /// Completes all requests before `to`. Starts a retry if `to` lies beyond a READ or atomic without a
+    /// response: that response was lost.
     fn acknowledge(
         &mut self,
         view: &QpView<'_>,
@@ -265,7 +265,7 @@ impl<C: Controller> Requester<C> {
         self.acknowledged(ctx, packets, 1);
     }
 
-    /// Reports `responses` responses, each of which has acknowledged `packets` packets.
+    /// Reports progress to the controller: `responses` responses that acknowledge `packets` packets each.
     fn acknowledged(&mut self, ctx: &Ctx<'_>, packets: u32, responses: u32) {
         let (una, outstanding) = (self.inflight.una(), self.inflight.unacknowledged() > 0);
         let acknowledged = Acknowledged { una, packets, responses, outstanding };
@@ -277,7 +277,7 @@ impl<C: Controller> Requester<C> {
         }
     }
 
-    /// Goes back to send again, or fails the oldest request if no retries are left.
+    /// Reports a loss to the controller, and obeys its verdict.
     fn lost(
         &mut self,
         view: &QpView<'_>,
@@ -299,6 +299,7 @@ impl<C: Controller> Requester<C> {
         self.obey(view, ctx, verdict)
     }
 
+    /// Sends again, gives up, or does nothing, as the controller says.
     fn obey(
         &mut self,
         view: &QpView<'_>,
@@ -316,7 +317,7 @@ impl<C: Controller> Requester<C> {
         }
     }
 
-    /// Whether the oldest request is a READ or atomic.
+    /// Returns whether the oldest request is a READ or atomic.
     fn awaits_data(&self) -> bool {
         self.inflight.front_started().is_some_and(|wqe| wqe.request.op.is_answered())
     }

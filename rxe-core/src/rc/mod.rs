@@ -1,10 +1,9 @@
 //! Reliable connection. IBTA 9.7.
 //!
 //! The requester's side:
-//! - `inflight`: the requests from first PSN to completion; the only place that knows which
-//!   packet is next and which is the oldest unacknowledged,
-//! - `requester`: decides what may be sent now (fence, window, READ limit) and when to ask for an
-//!   acknowledgement,
+//! - `inflight`: the requests from first PSN to completion; the only module that knows which packet is
+//!   next and which is the oldest unacknowledged,
+//! - `requester`: starts requests (fence, READ limit) and sends their packets,
 //! - `completer`: handles the peer's responses,
 //! - `controller`: the contract with the part that decides how much is sent and when it is sent again,
 //! - `recovery`: that part: timers, retry counts and the window; `window` and `rtt`, the round-trip
@@ -13,7 +12,7 @@
 //! The responder's side:
 //! - `responder`: checks requests in order and executes those that pass,
 //! - `errors`: the consequences of a failed check,
-//! - `response`: responses that wait to be sent; `replay`: responses kept for duplicates.
+//! - `response`: responses that wait to be sent; `replay`: what is kept to answer duplicates.
 
 mod completer;
 #[cfg(test)]

@@ -1,5 +1,7 @@
-//! The requester: decides what may be sent now, and when to ask the peer for an acknowledgement. To send a packet,
-//! [`Segment`] builds it and [`TxBatch::packets`] writes it, with its ICRC, into the batch. IBTA 9.7.2 to 9.7.4.
+//! The requester: starts requests in order and sends their packets. IBTA 9.7.2 to 9.7.4.
+//!
+//! A request waits for a fence, for the limit of outstanding READs and atomics, and for the window of
+//! the [`Controller`]. [`Segment`] builds a packet, and [`TxBatch::packets`] writes it into the batch.
 
 use crate::event::{Event, FailedRequest, MemoryRange};
 use crate::mem::AccessError;
@@ -22,24 +24,22 @@ pub(crate) struct Requester<C = Recovery> {
     pub(super) inflight: Inflight,
     /// Decides how much may be sent, and what happens after a loss.
     pub(super) control: C,
-    /// The doorbell rang after the send queue was last found empty. Every post rings the doorbell,
-    /// so none is missed, and a queue pair that only responds never reads its send queue.
+    /// The doorbell rang after the send queue was last found empty. Every post rings the doorbell, so no
+    /// post is missed, and a queue pair that only responds never reads its send queue.
     posted: bool,
     drain: Drain,
-    /// Whether a FLUSH gets the ICRC that `rdma_rxe` expects. Each retry of a FLUSH tries the other
-    /// kind, and the kind that was answered stays.
+    /// Whether a FLUSH gets the ICRC that kernel `rdma_rxe` expects. Each retry of a FLUSH tries the
+    /// other kind, so the kind that the peer answers stays.
     pub(super) kernel_icrc: bool,
-    /// Why the memory of a request could not be read when it was sent. It is boxed because it is
-    /// rarely there.
+    /// Why the memory of a request could not be read when it was to be sent. Boxed, because it is rare.
     unreadable: Option<Box<AccessError>>,
 }
 
-/// With at most this many packets in flight, and no more to send, the queue pair does not count as a load
-/// on its peer.
+/// With at most this many packets in flight, and no more to send, a queue pair has no weight.
 const LIGHT: u32 = 4;
 
 impl<C: Controller> Requester<C> {
-    /// A requester in RTS.
+    /// Returns a requester that enters RTS.
     pub(crate) fn new(sq_psn: Psn, view: &QpView<'_>) -> Self {
         Self {
             inflight: Inflight::new(sq_psn),
@@ -49,12 +49,12 @@ impl<C: Controller> Requester<C> {
         }
     }
 
-    /// The PSN of the next packet.
+    /// Returns the PSN of the next packet.
     pub(crate) fn psn(&self) -> Psn {
         self.inflight.next_psn()
     }
 
-    /// How many packets are unacknowledged, and how many may be.
+    /// Returns how many packets are unacknowledged, and how many may be.
     pub(crate) fn outstanding(&self) -> (u32, u32) {
         (self.inflight.unacknowledged(), self.control.window(u32::MAX))
     }
@@ -88,7 +88,7 @@ impl<C: Controller> Requester<C> {
         true
     }
 
-    /// Whether [`Requester::transmit`] may find something to send.
+    /// Returns whether [`Requester::transmit`] may find something to send.
     pub(crate) fn has_work(&self) -> bool {
         self.control.is_open() && (self.inflight.current().is_some() || self.posted)
     }
@@ -109,13 +109,13 @@ impl<C: Controller> Requester<C> {
         self.inflight.prefetch();
     }
 
-    /// The doorbell rang: the send queue may hold requests.
+    /// Records that the doorbell rang: the send queue may hold requests.
     pub(crate) fn posted(&mut self) {
         self.posted = true;
     }
 
-    /// Sends one packet, or a coalesced segment of at most `budget`, or executes one local request. Returns how many
-    /// packets that counts as: 0 if nothing is possible.
+    /// Sends one packet or a coalesced segment of at most `budget` packets, or executes one local request.
+    /// Returns how much of the budget that takes; 0 if nothing may be done now.
     #[inline]
     fn send_next(
         &mut self,
@@ -138,7 +138,7 @@ impl<C: Controller> Requester<C> {
             if wqe.request.op.is_local() {
                 return u32::from(self.do_local(view, ctx));
             }
-            // The program may have changed this since the request was looked at.
+            // The program may have changed the limit since the request was taken.
             if wqe.request.op.is_answered() && view.attr.max_rd_atomic == 0 {
                 self.inflight.fail_current(Status::LocalQpOperation);
                 return 0;
@@ -155,7 +155,7 @@ impl<C: Controller> Requester<C> {
         u32::from(self.emit(view, ctx, batch, count))
     }
 
-    /// Executes a request that sends nothing. It completes when all requests before it have.
+    /// Executes a request that sends nothing. The request completes after all requests before it.
     fn do_local(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) -> bool {
         let Some((wqe, _)) = self.inflight.current() else { return false };
         match do_local(&wqe.request, view, ctx) {
@@ -170,19 +170,21 @@ impl<C: Controller> Requester<C> {
         }
     }
 
-    /// How many packets of a SEND or WRITE may be sent as a coalesced segment now, at most `budget`: as far as the
-    /// window goes, and up to the next that asks for an acknowledgement. 1 if there is no segment.
+    /// Returns how many packets of a SEND or WRITE may be sent now as one coalesced segment: at most
+    /// `budget`, within the window, up to the next packet that asks for an acknowledgement. 1 means a
+    /// single packet.
     #[inline]
     fn packets_at_once(&self, view: &QpView<'_>, ctx: &mut Ctx<'_>, budget: u32) -> u32 {
         let Some((wqe, _)) = self.inflight.current() else { return 1 };
         let left = wqe.packets - self.inflight.packet_index();
         let left = match wqe.request.op {
             SendOp::Send { .. } | SendOp::Write { .. } => left,
-            // What the last packet invalidates cannot be undone if another packet is refused.
+            // The last packet stays apart: its invalidation could not be undone if the peer refused another
+            // packet of the segment.
             SendOp::SendInvalidate { .. } => left - 1,
             _ => 1,
         };
-        // First, as this is a question of each packet on every way out.
+        // This check comes first, because every packet passes it.
         let most = if left < 2 { 1 } else { u32::from(ctx.max_coalesced(view)) };
         if most < 2 {
             return 1;
@@ -194,8 +196,8 @@ impl<C: Controller> Requester<C> {
         count
     }
 
-    /// How many PSNs the next packet takes: one, or for a READ request those of its response. `None`
-    /// if it may not be sent now.
+    /// Returns how many PSNs the next packet takes: one, or for a READ request those of its response.
+    /// `None` if the packet may not be sent now.
     fn admitted(&self, view: &QpView<'_>) -> Option<u32> {
         let (wqe, _) = self.inflight.current()?;
         let used = self.inflight.unacknowledged();
@@ -214,7 +216,7 @@ impl<C: Controller> Requester<C> {
         (room > 0).then_some(1)
     }
 
-    /// As [`Requester::emit`], but not inlined into the path of single packets.
+    /// [`Requester::emit`], not inlined into the path of single packets.
     #[inline(never)]
     fn emit_coalesced(
         &mut self,
@@ -226,8 +228,9 @@ impl<C: Controller> Requester<C> {
         self.emit(view, ctx, batch, count)
     }
 
-    /// Sends the next `count` PSNs: a packet, a coalesced segment, or a READ request. Returns `false` if that is not
-    /// possible; for a coalesced segment nothing has happened then, and its packets are to be sent one by one.
+    /// Sends the next `count` PSNs: a packet, a coalesced segment, or a READ request. Returns `false` if
+    /// that is not possible. If it was a coalesced segment, nothing has changed, and its packets must be
+    /// sent one by one.
     #[inline(always)]
     fn emit(
         &mut self,
@@ -255,7 +258,7 @@ impl<C: Controller> Requester<C> {
         match segment.emit(memory, batch, ctx.direct(), view.net, ack_req, packets) {
             Ok(true) => {}
             Ok(false) => return false,
-            // The packets before the one that may not be read are sent nevertheless.
+            // One by one, the packets before the unreadable one are still sent.
             Err(_) if packets > 1 => return false,
             Err(why) => {
                 // The region was deregistered, or its memory unmapped, after the request was checked.
@@ -268,8 +271,8 @@ impl<C: Controller> Requester<C> {
         true
     }
 
-    /// Records that the next `count` PSNs were sent. `ack_req`: the last asks for an acknowledgement.
-    /// `awaits_data`: it was a READ request or an atomic.
+    /// Records that the next `count` PSNs were sent. `ack_req`: the last packet asks for an
+    /// acknowledgement. `awaits_data`: the packet was a READ request or an atomic.
     #[inline(always)]
     fn sent(&mut self, ctx: &mut Ctx<'_>, count: u32, ack_req: bool, awaits_data: bool) {
         let asks = ack_req || awaits_data;
@@ -284,23 +287,23 @@ impl<C: Controller> Requester<C> {
         debug_assert!(again <= count, "{again} of {count}");
         debug_assert!(self.inflight.unacknowledged() >= count, "what was sent needs a response");
         if again > 0 {
-            // A READ request is one packet, however many it asks for.
+            // A READ request is one packet, whatever number of PSNs its response takes.
             let packets = if awaits_data { 1 } else { again };
             ctx.events.counters.retransmitted_pkts += u64::from(packets);
         }
     }
 
-    /// Whether the last of the next `count` packets asks for an acknowledgement. It does if no packet that
-    /// asks will follow at once; and some packets of a long message do, so that the window keeps moving.
-    /// `last`: it is the last of its message.
+    /// Returns whether the last of the next `count` packets asks for an acknowledgement. It does if no
+    /// packet that asks follows immediately, or if the window needs it to keep moving. `last`: that
+    /// packet is the last of its message.
     #[inline(always)]
     fn sets_ack_req(&self, view: &QpView<'_>, count: u32, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + count;
         if self.control.asks(used, count, view.limits.peer_window) {
             return true;
         }
-        // The next request may have to wait: for a fence, for the READ limit, or because the queue
-        // drains.
+        // A request that may have to wait (for a fence, for the READ limit, or because the queue drains)
+        // does not follow immediately.
         let more = self.inflight.following().is_some_and(|next| {
             !next.request.op.is_answered()
                 && !next.request.op.is_local()
@@ -311,7 +314,7 @@ impl<C: Controller> Requester<C> {
         last && !more
     }
 
-    /// Moves the next posted request into `inflight`, unless the queue drains: no request is looked at then.
+    /// Moves the next posted request into `inflight`, unless the send queue drains.
     fn take(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         if !self.posted || self.drain != Drain::No {
             return;
@@ -327,13 +330,12 @@ impl<C: Controller> Requester<C> {
         }
     }
 
-    /// A fenced request waits for all READs and atomics before it. IBTA 10.8.3.3.
+    /// Returns whether a request must wait for the READs and atomics before it. IBTA 10.8.3.3.
     fn is_fenced(&self, wqe: &Wqe) -> bool {
         wqe.request.flags.contains(SendFlags::FENCE) && self.inflight.reads() > 0
     }
 
-    /// Completes the oldest requests that send nothing. Fails the next one if it cannot be
-    /// executed.
+    /// Completes the oldest requests that send nothing. Fails the next request if it cannot be executed.
     #[inline]
     pub(crate) fn reap(
         &mut self,
@@ -342,7 +344,7 @@ impl<C: Controller> Requester<C> {
     ) -> Result<(), ConnectionError> {
         self.reap_local(view, ctx);
         let Some(status) = self.inflight.front().and_then(|wqe| wqe.failed) else { return Ok(()) };
-        // While the queue drains, a request that has not begun waits, whatever it is.
+        // While the send queue drains, a request that is not started waits, even one that will fail.
         if self.drain != Drain::No && !self.inflight.is_busy() {
             return Ok(());
         }
@@ -368,7 +370,7 @@ impl<C: Controller> Requester<C> {
         detail: Option<AccessError>,
     ) -> ConnectionError {
         debug_assert_ne!(status, Status::Success);
-        // Local requests before it were executed: they complete with success.
+        // Local requests before the failed one were executed, so they complete with success.
         self.reap_local(view, ctx);
         let una = self.inflight.una();
         if let Some(wqe) = self.inflight.pop() {
@@ -381,8 +383,8 @@ impl<C: Controller> Requester<C> {
         ConnectionError
     }
 
-    /// Describes a failed request for explanations: what was wrong with its memory, and what it
-    /// asked for.
+    /// Describes a failed request for explanations: what was wrong with its memory, and which memory it
+    /// named.
     fn describe(
         &self,
         view: &QpView<'_>,
@@ -448,17 +450,17 @@ impl<C: Controller> Requester<C> {
         self.control.unblock();
     }
 
-    /// Whether the queue has just drained. Returns `true` only once.
+    /// Returns whether the send queue has drained, once.
     pub(crate) fn take_drained(&mut self) -> bool {
         self.drain.take_drained(self.inflight.is_busy())
     }
 
-    /// Whether the queue drains, and has not drained yet.
+    /// Returns whether the send queue drains and has not drained yet.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain == Drain::Draining
     }
 
-    /// What decides how much is sent and when it is sent again.
+    /// Returns the part that decides how much is sent and when it is sent again.
     pub(crate) fn control(&mut self) -> &mut C {
         &mut self.control
     }
