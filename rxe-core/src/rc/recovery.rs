@@ -6,34 +6,42 @@
 //! up neither sooner nor later. [`SendWindow`] says how much is sent again.
 //!
 //! ```text
-//!         +----------------------------- Open ------------------------------+
-//!         |  sends what the window admits; nothing to send: Blocked         |
-//!         +-----------------------------------------------------------------+
-//!            |               |                 |                  |
-//!       `timeout` is    NAK: PSN sequence   no response for    RNR NAK
-//!          over         error, or response   some round trips     |
-//!            |          skipped (implied)      |                  |
-//!            |               |                 |                  |
-//!       retry_cnt left? retry_cnt left?   (does not count)   rnr_retry left?
-//!            | no: GiveUp    | no: GiveUp      |                  | no: GiveUp
-//!            v               v                 v                  v
-//!        window = 1      window = 4,       window = 1,        window unchanged
-//!            |           half at most      READ: half             |
-//!            |               |                 |                  |
-//!            |        third NAK for one        |                  |
-//!            |        packet, or later:        |                  |
-//!            |        Paused, doubling         |           Paused, as the NAK says
-//!            |               |                 |                  |
-//!            +---------------+--------+--------+------------------+
-//!                                     v
-//!                   GoBack: everything from `una` on is sent again
-//!                                     |
-//!         an acknowledgement: all counts are reset, and the timers start anew.
-//!         If it covers more than the one packet that was sent again after some round trips, nothing
-//!         was lost: the window becomes what it was, and nothing else is sent again (RFC 3522).
+//!   +--------+  an attempt to send finds nothing that it may send   +---------+
+//!   |        | ---------------------------------------------------> |         |
+//!   |  Open  |                                                      | Blocked |
+//!   |        | <--------------------------------------------------- |         |
+//!   +--------+          a response, a timer, SQD to RTS             +---------+
+//!     from both:
+//!        |                 |                      |                    |
+//!     ACK timeout    NAK "PSN sequence      no response for       NAK "receiver
+//!        |           error", or an ACK      some round trips       not ready"
+//!        |           beyond a READ                |                    |
+//!        |                 |                      |                    |
+//!     retry_cnt       retry_cnt             counts no retry        rnr_retry
+//!     used up?        used up?                    |                used up?
+//!        |                 |                      |                    |
+//!     (if so, the oldest request fails, and with it the queue pair)    |
+//!        |                 |                      |                    |
+//!     window 1,       window 4,             window 1, grows         window as
+//!     grows to half   grows to half         to half; READ: half     it was
+//!        |                 |                      |                    |
+//!        |            from the second            |                 Paused, for as
+//!        |            retry on: Paused,           |                 long as the NAK
+//!        |            longer each time            |                 says
+//!        |                 |                      |                    |
+//!        +-----------------+-----------+----------+--------------------+
+//!                                      v
+//!            GoBack: everything from `una` on is sent again (go-back-N)
+//!                                      |
+//!                                      v
+//!            an acknowledgement of something new resets all counts and timers.
+//!            If it is for more than the one packet that was sent again after some
+//!            round trips, nothing was lost: the window is restored, and nothing
+//!            else is sent again (as in RFC 3522).
 //! ```
 //!
-//! A pause ends only by its timer; meanwhile NAKs are late copies and are ignored.
+//! Only its timer ends a pause. NAKs that arrive in a pause, or before anything is sent again, are late
+//! copies and are ignored.
 
 use std::time::Duration;
 
@@ -47,7 +55,7 @@ use crate::types::{AckTimeout, QpAttr, RnrTimer, Time};
 
 /// At least one packet in this many asks for an acknowledgement.
 const ACK_REQ_INTERVAL: u32 = 32;
-/// The pause when the peer reports the same missing packet a third time. The pause doubles with each
+/// The pause when the peer reports the same missing packet a second time. The pause doubles with each
 /// further report.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 /// The shortest pause after an RNR NAK. Without a minimum, a peer with a tiny RNR timer would be asked
@@ -151,7 +159,7 @@ impl Recovery {
         }
     }
 
-    /// Pauses if the peer has reported the same missing packet for the third time: all senders together
+    /// Pauses if the peer has reported the same missing packet more than once: all senders together
     /// send more than it can receive. Pauses longer each time, so that the retries are not all used up
     /// within one short overload. Returns whether it pauses now. The specification does not say when a
     /// requester must react to such a NAK.
