@@ -46,7 +46,9 @@ impl<V: Keyed> KeyedQueue<V> {
         for key in value.keys().into_iter().flatten() {
             self.index.insert((key, number));
         }
-        self.entries.insert(number, value);
+        let old = self.entries.insert(number, value);
+        debug_assert!(old.is_none(), "each entry has its own number");
+        debug_assert!(self.index.len() <= 2 * self.entries.len(), "two keys each at most");
     }
 
     /// Removes and returns the oldest entry.
@@ -107,7 +109,8 @@ impl<V: Keyed> KeyedQueue<V> {
 
     fn unlink(&mut self, number: u64, value: &V) {
         for key in value.keys().into_iter().flatten() {
-            self.index.remove(&(key, number));
+            let had = self.index.remove(&(key, number));
+            debug_assert!(had || value.keys()[0] == value.keys()[1], "each key was entered");
         }
     }
 }

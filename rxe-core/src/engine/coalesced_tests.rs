@@ -1,4 +1,5 @@
-//! Coalesced segments ([`Coalesced`](crate::wire::Coalesced)): whatever happens, one has the effect of its packets.
+//! Coalesced segments ([`Coalesced`](crate::wire::Coalesced)) have the effect of their packets, whatever
+//! happens on the way.
 
 use std::time::Duration;
 
@@ -13,31 +14,31 @@ use crate::testing::{Pair, Side, attributes, causes};
 use crate::types::{AckTimeout, Mtu, Time};
 use crate::wire::{Frame, TxBatch, TxLimits};
 
-/// What becomes of a record on its way.
+/// What happens to a record on the way.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     Arrives,
     IsLost,
     ArrivesTwice,
-    /// So many of its packets come by themselves before it.
+    /// This many of its packets arrive separately before it.
     ArrivesInPartBefore(usize),
-    /// Another record is in its place: with the same headers, but so many packets with so much payload each.
+    /// It is replaced by a record with the same headers, but another number of packets and payload size.
     IsAnother {
         count: u16,
         len: usize,
     },
-    /// It says that it is another packet of its service.
+    /// Its opcode is another one of its service.
     HasOtherOpcode(u8),
-    /// A byte of its headers has other bits.
+    /// A byte of its headers is changed.
     HasOtherByte {
         at: usize,
         flip: u8,
     },
-    /// It seems to come from somewhere else.
+    /// Its source address is changed.
     HasOtherSource,
-    /// The receiver's memory is deregistered before.
+    /// The receiver's memory is deregistered before it arrives.
     MeetsNoMemory,
-    /// The receiver's queue pair is in the error state before.
+    /// The receiver's queue pair enters the error state before it arrives.
     MeetsError,
 }
 
@@ -57,7 +58,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-/// What a program has one side do.
+/// A request that a program posts to one side.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
     Send { receive: usize },
@@ -122,10 +123,10 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// How coalesced segments come to the receiver.
+/// How coalesced segments reach the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// As their packets.
+    /// As single packets.
     Coalesced,
     Together,
 }
@@ -142,7 +143,7 @@ pub(super) fn hand_over(to: &mut Side, now: Time, record: &Record, how: How) {
 /// A packet as on a wire, and the type of service that it is sent with.
 pub(super) type Sent = (u8, Vec<u8>);
 
-/// Carries what one side sends. Returns the packets as on a wire, and how many coalesced segments there were.
+/// Carries the packets of one side. Returns them as on a wire, and the number of coalesced segments.
 fn carry(
     (from, to): (&mut Side, &mut Side),
     now: Time,
@@ -201,10 +202,10 @@ fn carry(
     (all, segments)
 }
 
-/// What both sides say in the end; last, how many receives are left in their shared queues.
+/// The results of both sides; last, how many receives are left in their shared queues.
 pub(super) type Outcome = [(Counters, Vec<Completion>, Vec<u8>, String, u32); 2];
 
-/// All packets as on a wire, what came of them, and how many coalesced segments there were.
+/// All packets as on a wire, the results of both sides, and the number of coalesced segments.
 pub(super) fn play(case: &Case, how: How) -> (Vec<Sent>, Outcome, usize) {
     let attr = QpAttr { rnr_retry: 1, retry_cnt: 2, path_mtu: case.mtu, ..attributes() };
     let Pair { mut a, mut b, .. } = Pair::of(case.service, &attr, QpCap::default(), case.srq);
@@ -223,7 +224,7 @@ pub(super) fn play(case: &Case, how: How) -> (Vec<Sent>, Outcome, usize) {
             Work::SendInvalidate if case.service == QpType::Uc => {}
             Work::SendInvalidate => {
                 b.receive(id, to, LONGEST);
-                // It is no window, so it is refused.
+                // The key belongs to no window, so the request is refused.
                 a.post(id, SendOp::SendInvalidate { rkey: b.key }, 0, len);
             }
             Work::WriteWithImmediate { receive } => {
@@ -318,7 +319,7 @@ fn a_message_of_two_packets_is_a_coalesced_segment() {
     }
 }
 
-/// The READ is answered at once, so that acknowledgements are asked for at odd places.
+/// The READ is answered immediately, so that acknowledgements are asked for at unusual places.
 #[test]
 fn trains_are_cut_where_the_window_ends() {
     let work = [(Work::Write, 3000), (Work::Read, 20_000), (Work::Write, LONGEST)];
@@ -327,13 +328,13 @@ fn trains_are_cut_where_the_window_ends() {
     assert!((same, 0) == without_faults(QpType::Rc, &work, 0));
 }
 
-/// A case in which all arrives.
+/// A case in which all packets arrive.
 pub(super) fn quiet(service: QpType, work: Vec<(Work, usize)>, coalesced: usize) -> Case {
     let fates = Vec::new();
     Case { service, srq: false, work, fates, coalesced, mtu: Mtu::M1024, ecn: true }
 }
 
-/// Of a WRITE whose first packet fails, the last takes no receive: it is left to other queue pairs.
+/// If the first packet of a WRITE fails, its last packet must not take a receive from the shared queue.
 #[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
 #[test]
 fn a_coalesced_segment_into_memory_that_is_gone_leaves_the_shared_queue_its_receive() {
@@ -344,7 +345,7 @@ fn a_coalesced_segment_into_memory_that_is_gone_leaves_the_shared_queue_its_rece
         let rkey = b.memory.register(PD, faulting_page(), 0x5000, ALL, || 0x700).unwrap();
         b.receive(7, 0, 0);
         let nowhere = Remote { addr: 0x5000, rkey };
-        // The first packet of a peer comes by itself.
+        // The first packet of a peer is received separately.
         for (id, remote, imm, len) in [(0, b.remote(0), None, 8), (1, nowhere, Some(1), 3000)] {
             a.post(id, SendOp::Write { remote, imm }, 0, len);
             let (case, mut fates) = (quiet(service, Vec::new(), 16 << 10), std::iter::empty());
@@ -357,7 +358,7 @@ fn a_coalesced_segment_into_memory_that_is_gone_leaves_the_shared_queue_its_rece
     }
 }
 
-/// All packets, and how many packets and bytes each side has counted; how many coalesced segments there were.
+/// All packets, the packets and bytes that each side has counted, and the number of coalesced segments.
 fn without_faults(
     service: QpType,
     work: &[(Work, usize)],
@@ -369,7 +370,7 @@ fn without_faults(
     ((packets, counted), segments)
 }
 
-/// Without a measurement the first wait is one of 5 ms, and after one it is much shorter.
+/// The first wait without a measurement is 5 ms; after a measurement it is much shorter.
 #[test]
 fn only_the_last_packet_of_a_coalesced_segment_is_timed() {
     let attr = QpAttr { timeout: AckTimeout::new(14).unwrap(), ..attributes() };

@@ -9,11 +9,11 @@ use crate::wire::{
     Coalesced, Direct, DropReason, Frame, NetHeader, Packet, Placed, TxBatch, TxLimits, icrc,
 };
 
-/// Memory with room for so many records at a time.
+/// Memory with room for a limited number of records.
 #[derive(Default)]
 pub(super) struct Lane {
     pub(super) room: usize,
-    /// Bytes of payload that a coalesced segment has at most.
+    /// The most bytes of payload in a coalesced segment.
     pub(super) coalesced: usize,
     pub(super) records: Vec<Record>,
 }
@@ -59,7 +59,7 @@ impl Direct for Lane {
 /// How packets go through memory: the room, and how long coalesced segments are.
 type Road = Option<(usize, usize)>;
 
-/// Carries what one side sends, through memory as far as there is room; all packets as on a wire.
+/// Carries the packets of one side, through memory as far as there is room. Returns them as on a wire.
 fn carry(from: &mut Side, to: &mut Side, road: Road) -> Vec<Vec<u8>> {
     // Without bursts all packets have ID 0, as those in memory.
     let mut batch = TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() });
@@ -96,7 +96,7 @@ fn carry(from: &mut Side, to: &mut Side, road: Road) -> Vec<Vec<u8>> {
     all
 }
 
-/// One of each operation. All packets, and what both sides' memory and completions say.
+/// Runs one of each operation. Returns all packets, and the memory and completions of both sides.
 fn work(service: QpType, road: Road) -> (Vec<Vec<u8>>, impl PartialEq + std::fmt::Debug) {
     let Pair { mut a, mut b, .. } = Pair::of(service, &attributes(), QpCap::default(), false);
     let bytes: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
@@ -146,7 +146,7 @@ fn packets_through_memory_are_those_of_a_wire_and_have_their_effect() {
         for road in roads {
             let (packets, same) = work(service, Some(road));
             assert_eq!(same, effect, "{service:?} {road:?}");
-            // How acknowledgements coalesce depends on what arrives together.
+            // Acknowledgements coalesce differently, depending on which packets arrive together.
             let requests = |all: &[Vec<u8>]| -> Vec<Vec<u8>> {
                 let is_request = |p: &&Vec<u8>| Packet::parse(p).unwrap().info().is_request;
                 all.iter().filter(is_request).cloned().collect()
@@ -156,7 +156,7 @@ fn packets_through_memory_are_those_of_a_wire_and_have_their_effect() {
     }
 }
 
-/// Whether its packets are right ones for who looks at them on their way.
+/// Returns whether the packets are well-formed for an observer on the way.
 fn looks_right(frame: &Frame<'_>) -> bool {
     let mut right = true;
     frame.for_each_whole(&mut Vec::new(), &mut |whole| {
@@ -165,7 +165,7 @@ fn looks_right(frame: &Frame<'_>) -> bool {
     right
 }
 
-/// What another process can write in place of a packet.
+/// Records that another process may write in place of a packet.
 #[test]
 fn lies_in_the_headers_are_dropped_under_their_reasons() {
     let Pair { mut b, .. } = Pair::new();

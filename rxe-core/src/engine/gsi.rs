@@ -1,8 +1,8 @@
 //! Queue pair 1, the general services interface: management datagrams to and from the device itself.
 //! IBTA 10.2.5, 13.5.
 //!
-//! No program has queues on it. What arrives waits here until the driver hands it to the
-//! communication manager; what the manager sends leaves before everything else.
+//! Programs have no queues on it. Datagrams that arrive wait here until the driver hands them to the
+//! communication manager. Datagrams of the manager are sent before everything else.
 
 use std::collections::VecDeque;
 
@@ -17,9 +17,9 @@ use crate::wire::{Bth, Deth, DropReason, Ext, NetHeader, Opcode, Packet, Service
 /// A management datagram that queue pair 1 received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedMad {
-    /// The sender.
+    /// The sender's address.
     pub src: Gid,
-    /// The own address that it was sent to.
+    /// The local address that the datagram was sent to.
     pub dst: Gid,
     /// IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
@@ -28,7 +28,7 @@ pub struct ReceivedMad {
 }
 
 impl Engine {
-    /// Receives management datagrams from now on, or no more.
+    /// Starts or stops receiving management datagrams.
     pub fn set_gsi(&mut self, open: bool) {
         self.gsi.open = open;
         self.events.first_packets = open.then(Vec::new);
@@ -37,34 +37,34 @@ impl Engine {
         }
     }
 
-    /// Receives management datagrams from now on, for an engine without a communication manager: it
-    /// notes no first packets.
+    /// Starts receiving management datagrams in an engine without a communication manager. Unlike
+    /// [`Engine::set_gsi`], this does not record first packets.
     pub fn admit_mads(&mut self) {
         self.gsi.open = true;
     }
 
-    /// Whether a management datagram waits.
+    /// Returns whether a received management datagram waits.
     pub fn has_mad(&self) -> bool {
         self.gsi.has_mail()
     }
 
-    /// The oldest management datagram not yet taken.
+    /// Takes the oldest received management datagram.
     pub fn poll_mad(&mut self) -> Option<ReceivedMad> {
         self.gsi.inbox.pop_front()
     }
 
-    /// The queue pairs in RTR or RTS that have had their first packet since this was last asked and
-    /// since [`Engine::set_gsi`]. It tells that the peer is ready, as an RTU does: see
+    /// Takes the list of queue pairs in RTR or RTS whose first packet has arrived since the last call. A
+    /// first packet proves, as an RTU does, that the peer is ready: see
     /// [`Manager::established_by`](crate::cm::Manager::established_by).
     pub fn take_first_packets(&mut self) -> Vec<Qpn> {
         self.events.first_packets.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Sends a management datagram from queue pair 1 to queue pair 1, unless too many wait already:
-    /// their senders repeat them.
+    /// Sends a management datagram from queue pair 1 to queue pair 1. It is dropped if too many wait
+    /// already: the sender repeats it.
     ///
     /// # Errors
-    /// The own address is none of this device's, or the addresses are of different families.
+    /// `src` is not an address of this device, or the addresses are of different families.
     pub fn send_mad(
         &mut self,
         src: Gid,
@@ -82,14 +82,15 @@ impl Engine {
             self.gsi.outbox.push_back((net, Box::new(*mad)));
             self.urgent = true;
         }
+        debug_assert!(self.gsi.outbox.len() <= CAPACITY, "what waits is bounded");
         Ok(())
     }
 }
 
-/// Datagrams that wait in either direction.
+/// The most datagrams that wait in either direction.
 const CAPACITY: usize = 1024;
 
-/// Queue pair 1, and the datagrams that wait on their way in and out.
+/// Queue pair 1, with the datagrams that wait to be taken or to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Gsi {
     open: bool,
@@ -103,13 +104,15 @@ impl Gsi {
         self.open
     }
 
-    /// The datagram of a packet that may be let in.
+    /// Checks a packet to queue pair 1, except for its ICRC, and returns its datagram.
     pub(super) fn admit<'a>(
         &self,
         config: &Config,
         net: &NetHeader,
         packet: &Packet<'a>,
     ) -> Result<&'a [u8; mad::LEN], DropReason> {
+        debug_assert!(self.open, "a closed interface admits nothing");
+        debug_assert_eq!(packet.dest_qp(), Qpn::GSI);
         let info = packet.info();
         let deth = packet.deth().filter(|_| info.service == Service::Ud);
         let deth = deth.ok_or(DropReason::WrongService)?;
@@ -125,7 +128,7 @@ impl Gsi {
         Ok(mad)
     }
 
-    /// Keeps a datagram whose ICRC is right.
+    /// Stores a datagram whose packet has passed all checks.
     pub(super) fn take(&mut self, net: &NetHeader, mad: &[u8; mad::LEN]) -> Result<(), DropReason> {
         if self.inbox.len() >= CAPACITY {
             return Err(DropReason::NoRoom);
@@ -136,10 +139,11 @@ impl Gsi {
             traffic_class: net.tos,
             mad: Box::new(*mad),
         });
+        debug_assert!(self.inbox.len() <= CAPACITY, "what strangers send is bounded");
         Ok(())
     }
 
-    /// Whether something waits for the driver, who should answer.
+    /// Returns whether a datagram waits for the driver.
     pub(super) fn has_mail(&self) -> bool {
         !self.inbox.is_empty()
     }
@@ -181,7 +185,7 @@ mod tests {
         Gid::from_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last])
     }
 
-    /// A message from a to b, as a packet; `alter` may change it before the ICRC is computed.
+    /// Returns a message from a to b as a packet. `alter` may change it before the ICRC is computed.
     fn packet(pair: &mut Pair, alter: impl Fn(&mut Bth, &mut Ext)) -> (NetHeader, Vec<u8>) {
         let mad = Message::Rtu(Rtu::default()).emit(7);
         pair.a.engine.send_mad(A, B, 0, &mad).unwrap();

@@ -1,4 +1,4 @@
-//! What a person may want to know of each queue pair: `rdma resource show qp`.
+//! A list of all queue pairs for people, as `rdma resource show qp` prints.
 
 use std::net::IpAddr;
 
@@ -11,47 +11,48 @@ use crate::types::{Mtu, Psn, QpState, QpType, Qpn};
 /// A queue pair at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInfo {
-    /// Its number.
+    /// The QP number.
     pub qpn: Qpn,
-    /// Its service.
+    /// The transport service.
     pub service: QpType,
-    /// Its state.
+    /// The state.
     pub state: QpState,
-    /// Its protection domain.
+    /// The protection domain.
     pub pd: PdId,
-    /// The peer's address and queue pair, once it is connected.
+    /// The peer's address and QP number; `None` before the QP is connected.
     pub peer: Option<(IpAddr, Qpn)>,
-    /// The size of its packets.
+    /// The path MTU.
     pub path_mtu: Mtu,
-    /// How far it has sent.
+    /// How far the QP has sent.
     pub sent: SendProgress,
-    /// The PSN that it expects; `None` for datagrams.
+    /// The PSN that the responder expects; `None` for UD.
     pub rq_psn: Option<Psn>,
-    /// Send requests that are posted and not complete.
+    /// How many send requests are posted and not complete.
     pub sends: u32,
-    /// Receives that are posted to it and not complete.
+    /// How many receives are posted to the QP's own queue and not complete.
     pub receives: u32,
     /// The rate that congestion control allows, in bytes per second; `None` if it does not limit.
     pub rate: Option<u64>,
-    /// What has happened on it.
+    /// The QP's counters.
     pub counters: QpCounters,
 }
 
-/// Some of the queue pairs.
+/// A page of the list of queue pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QpPage {
-    /// These.
+    /// The queue pairs of this page.
     pub qps: Vec<QpInfo>,
-    /// Where to go on; `None` if there are no more.
+    /// Where the next page begins; `None` if this is the last.
     pub next: Option<usize>,
 }
 
 impl Engine {
-    /// Up to `max` queue pairs, in no particular order, from place `from` on: 0, or [`QpPage::next`]. The
-    /// time that this takes grows with `max` only. A queue pair that is there all the time is on exactly
-    /// one page.
+    /// Returns up to `max` queue pairs in no particular order. `from` is 0 or [`QpPage::next`]. Takes
+    /// time in proportion to `max`, however many queue pairs there are. A queue pair that exists from the
+    /// first page to the last is on exactly one of them.
     pub fn list_qps(&self, from: usize, max: usize) -> QpPage {
         let (found, next) = self.qps.from(from, max);
+        debug_assert!(next.is_none_or(|next| next > from || max == 0), "a list ends");
         let qps = found.map(|qp| {
             let init = qp.handle.init();
             let connected = qp.identity.service != QpType::Ud
@@ -71,6 +72,8 @@ impl Engine {
                 counters: self.events.of_qp(qp.identity.qpn),
             }
         });
-        QpPage { qps: qps.collect(), next }
+        let qps: Vec<_> = qps.collect();
+        debug_assert!(qps.len() <= max, "{} of at most {max}", qps.len());
+        QpPage { qps, next }
     }
 }

@@ -1,17 +1,18 @@
 //! The engine: all queue pairs of a shard, fed with frames and time, drained of frames and events.
 //!
-//! It is `&mut self`, without locks, sockets, clocks or threads. Whoever drives it does, in this
-//! order, as long as any of it did something:
+//! The engine is `&mut self` and has no locks, sockets, clocks or threads. Its driver repeats these
+//! steps, in this order, until none of them finds anything to do:
 //!
 //! 1. [`Engine::handle_frame`] with everything that has arrived,
 //! 2. [`Engine::handle_timeout`] with the time (after [`Engine::excuse_silence`], if the driver
 //!    itself did not run when something was due),
-//! 3. [`Engine::poll_transmit`] and sends what it gives, until the batch stays empty,
-//! 4. [`Engine::poll_event`] until there is none,
+//! 3. [`Engine::poll_transmit`], sending the packets in the batch, until the batch stays empty,
+//! 4. [`Engine::poll_event`], until there is no event.
 //!
-//! and then sleeps until a frame arrives, a [`QpHandle`] is posted to (its [`Doorbells`] are no
-//! longer empty), or the moment that [`Engine::poll_timeout`] tells. Completions go straight to the
-//! completion queues. Acknowledgements are made in step 3, so one answers all frames of step 1.
+//! The driver then sleeps until a frame arrives, a [`QpHandle`] is posted to (its [`Doorbells`] are
+//! no longer empty), or the time that [`Engine::poll_timeout`] returns. Completions go directly to
+//! the completion queues. Acknowledgements are built in step 3, so that one acknowledgement answers
+//! all frames of step 1.
 
 #[cfg(test)]
 mod coalesced_tests;
@@ -41,7 +42,7 @@ use crate::event::EventSink;
 use crate::mem::{Memory, PdId};
 use crate::qp::{Qp, address};
 use crate::queue::{AddressHandle, Doorbells};
-use crate::service::{Ctx, QpHandle, QpInit, Window};
+use crate::service::{Ctx, QpHandle, QpInit, SendLimits};
 use crate::types::{AddressVector, AttrMask, Gid, Mtu, QpAttr, QpState, QpType, Qpn, Time};
 use crate::wire::Frame;
 use crate::wire::icrc::PrefixCache;
@@ -51,25 +52,25 @@ use ready::Ready;
 use table::QpTable;
 use timer::Timers;
 
-/// How many queue pairs ahead of its turn a queue pair is prefetched.
-const AHEAD: usize = Frame::AHEAD / 2;
+/// How many turns before its own a queue pair is prefetched.
+const PREFETCH_DISTANCE: usize = Frame::PREFETCH_DISTANCE / 2;
 
-/// All queue pairs of a shard. It takes frames and the time; it makes packets, completions and events. The
-/// [module](self) has the order of the calls.
+/// All queue pairs of a shard. Takes frames and the time, and produces packets, completions and
+/// events. The [module](self) says in which order to call the methods.
 #[derive(Debug)]
 pub struct Engine {
     config: Config,
     memory: Arc<Memory>,
     doorbells: Arc<Doorbells>,
     qps: QpTable,
-    /// How many QPs there have been.
+    /// How many QPs were ever created, modulo 2¹⁶.
     created: u16,
     groups: rx::Groups,
     gsi: gsi::Gsi,
-    hints: rx::Hints,
+    frame_prefetch: rx::FramePrefetch,
     prefix: PrefixCache,
     ready: Ready,
-    /// One of them has more to send than acknowledgements.
+    /// A ready QP has more to send than acknowledgements.
     urgent: bool,
     timers: Timers,
     peers: Peers,
@@ -77,7 +78,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without QPs, for a device and its memory.
+    /// Returns an engine without QPs, for a device and its memory.
     pub fn new(config: Config, memory: Arc<Memory>) -> Self {
         Self {
             ready: Ready::new(config.source_port),
@@ -88,7 +89,7 @@ impl Engine {
             created: 0,
             groups: rx::Groups::new(),
             gsi: gsi::Gsi::default(),
-            hints: rx::Hints::default(),
+            frame_prefetch: rx::FramePrefetch::default(),
             prefix: PrefixCache::default(),
             urgent: false,
             timers: Timers::default(),
@@ -97,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// The device as it was told.
+    /// Returns the configuration of the device.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -114,18 +115,17 @@ impl Engine {
         self.config.max_mtu = mtu;
     }
 
-    /// The device's memory.
+    /// Returns the device's memory.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// Rung when a QP of this engine is posted to.
+    /// Returns the doorbells that ring when a QP of this engine is posted to.
     pub fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
     }
 
-    /// Makes a queue pair, in RESET, under a number that the caller has chosen and that is not in
-    /// use. IBTA 11.2.5.1.
+    /// Creates a queue pair in RESET under an unused number that the caller has chosen. IBTA 11.2.5.1.
     ///
     /// # Errors
     /// The number is reserved or in use, sizes exceed the device's limits, there are as many queue
@@ -159,6 +159,8 @@ impl Engine {
         let handle = Arc::new(QpHandle::new(qpn, init, doorbells, limits.max_message)?);
         let src_port = self.config.source_port.of(qpn, self.created);
         let mut qp = Qp::new(Arc::clone(&handle), src_port);
+        debug_assert_eq!(qp.state(), QpState::Reset, "IBTA 11.2.5.1");
+        debug_assert_eq!(handle.qpn(), qpn);
         qp.scheduled.list = self.ready.list_of(src_port);
         self.created = self.created.wrapping_add(1);
         self.qps.insert(qpn, qp);
@@ -176,20 +178,21 @@ impl Engine {
         attr: &QpAttr,
         mask: AttrMask,
     ) -> Result<(), VerbsError> {
-        let window = self.window();
+        let limits = self.send_limits();
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
         let guard = self.memory.guard();
-        let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
+        let mut ctx = Ctx::new(now, &guard, &mut self.events, limits);
         qp.modify(&mut ctx, &self.config, attr, mask)?;
         let peer = qp.peer();
         self.peers.connect(&mut qp.scheduled, peer);
+        debug_assert_eq!(peer.is_some(), qp.scheduled.peer != 0, "a connected QP has a peer");
         drop(guard);
         self.schedule(qpn);
         self.fail_behind_overflow(now);
         Ok(())
     }
 
-    /// The attributes of a QP. IBTA 11.2.5.3.
+    /// Returns the attributes of a QP. IBTA 11.2.5.3.
     ///
     /// # Errors
     /// There is no such QP.
@@ -197,8 +200,8 @@ impl Engine {
         self.qps.get(qpn).map(Qp::query).ok_or_else(|| unknown(qpn))
     }
 
-    /// Destroys a QP. What was posted is forgotten without completions, and completions that nobody
-    /// has polled are taken back, as on hardware; packets for it are dropped from now on. Its type 2
+    /// Destroys a QP. Posted requests are dropped without completions, and completions that were not
+    /// polled yet are removed, as on hardware. Later packets to the QP are dropped. Its type 2 memory
     /// windows are unbound.
     ///
     /// # Errors
@@ -213,14 +216,16 @@ impl Engine {
             !members.is_empty()
         });
         qp.reset(&self.memory.guard());
+        debug_assert!(!self.qps.contains(qpn) && qp.deadline().is_none());
+        debug_assert_eq!((qp.scheduled.peer, qp.scheduled.timer), (0, None));
         Ok(())
     }
 
-    /// Makes a handle for datagrams to the peers at an address. It holds what it needs: it stays
-    /// good when the GID table changes. IBTA 11.2.2.1.
+    /// Creates an address handle for datagrams. The handle copies the addresses, so it stays valid when
+    /// the GID table changes. IBTA 11.2.2.1.
     ///
     /// # Errors
-    /// The GID index, the peer's GID or their families are not right.
+    /// The GID index or the peer's GID is not valid, or their address families differ.
     pub fn create_ah(
         &self,
         pd: PdId,
@@ -231,7 +236,7 @@ impl Engine {
         Ok(Arc::new(AddressHandle { pd, net }))
     }
 
-    /// Lets a UD QP receive what is sent to a group. The caller joins the group on the interface.
+    /// Attaches a UD QP to a multicast group. The caller joins the group on the interface.
     /// IBTA 11.3.1.
     ///
     /// # Errors
@@ -259,10 +264,11 @@ impl Engine {
         let total = self.groups.values().map(Vec::len).sum();
         room(total, "attachments to multicast groups", limits.max_total_mcast_qp_attach)?;
         self.groups.entry(group).or_default().push(qpn);
+        debug_assert!(self.groups.values().all(|members| !members.is_empty()));
         Ok(())
     }
 
-    /// Undoes [`Engine::attach_multicast`].
+    /// Detaches a QP from a multicast group.
     ///
     /// # Errors
     /// The QP is not attached to the group.
@@ -278,109 +284,110 @@ impl Engine {
         Ok(())
     }
 
-    /// The groups that some QP is attached to: those to be joined on the interface.
+    /// Returns the groups that QPs are attached to, and that must be joined on the interface.
     pub fn multicast_groups(&self) -> impl Iterator<Item = Gid> + '_ {
         self.groups.keys().copied()
     }
 
-    /// The number of QPs.
+    /// Returns the number of QPs.
     pub fn qp_count(&self) -> usize {
         self.qps.len()
     }
 
-    /// The state of a QP, if there is such a one.
+    /// Returns the state of a QP; `None` if there is no QP of that number.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
         self.qps.get(qpn).map(|qp| qp.state())
     }
 
-    /// The message sequence number of a QP: how many messages of its peer are complete, 24 bits. `None` if
-    /// there is no such QP, or its service is not reliable. IBTA 9.7.5.1.4.
+    /// Returns a QP's message sequence number: how many messages of its peer are complete, modulo 2²⁴.
+    /// `None` if there is no such QP, or its service is not reliable. IBTA 9.7.5.1.4.
     pub fn qp_msn(&self, qpn: Qpn) -> Option<u32> {
         self.qps.get(qpn).and_then(Qp::msn)
     }
 
-    /// The caller did not run for a while, until `now`. What was sent before gets its whole time for
-    /// an answer again, each try once at most. Called when everything that has arrived was handled,
-    /// and before [`Engine::handle_timeout`].
+    /// Excuses peers that did not respond because the caller did not run for a while, until `now`.
+    /// Outstanding requests get their whole timeout again, but each try only once. Called after
+    /// everything that has arrived was handled, and before [`Engine::handle_timeout`].
     pub fn excuse_silence(&mut self, now: Time) {
-        let window = self.window();
         for qpn in self.timers.qps() {
-            let Some(qp) = self.qps.get_mut(qpn) else { continue };
-            let guard = self.memory.guard();
-            qp.excuse(&Ctx::new(now, &guard, &mut self.events, window));
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                qp.excuse(now);
+            }
         }
     }
 
-    /// Does everything that is due at `now`.
+    /// Handles all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.timers.next().is_none_or(|next| next > now) {
             return;
         }
-        let window = self.window();
+        let limits = self.send_limits();
         let Self { qps, memory, events, timers, peers, ready, urgent, .. } = self;
-        // A QP that is called may find that its timer has moved on.
+        // The deadline of a QP may have moved since its timer was armed; then the timer is armed anew.
         let mut guard = None;
         while let Some(qpn) = timers.pop_due(now) {
             let Some(qp) = qps.get_mut(qpn) else { continue };
             qp.scheduled.timer = None;
-            // What the QP waits for may have moved back since.
             if qp.deadline().is_some_and(|deadline| deadline <= now) {
                 let guard = guard.get_or_insert_with(|| memory.guard());
-                qp.handle_timeout(&mut Ctx::new(now, guard, events, window));
+                qp.handle_timeout(&mut Ctx::new(now, guard, events, limits));
             }
-            *urgent |= schedule(qp, window, ready, timers, peers);
+            *urgent |= schedule(qp, limits, ready, timers, peers);
         }
+        debug_assert!(self.timers.next().is_none_or(|next| next > now), "all that is due is done");
         drop(guard);
         self.fail_behind_overflow(now);
     }
 
-    /// Whether [`Engine::poll_transmit`] has acknowledgements at most to send. A caller that is
-    /// about to post, or to call that again, may let them wait: they then leave together with the
-    /// request, and do not delay the program that waits for the completion. They must not wait for
-    /// longer than some milliseconds: the peer has a timeout.
+    /// Returns whether [`Engine::poll_transmit`] has nothing but acknowledgements to send. A caller that
+    /// is about to post may delay them: they then leave together with the request, and do not delay a
+    /// program that waits for the completion. They must not wait for more than a few milliseconds,
+    /// because the peer has a timeout.
     pub fn can_wait(&self) -> bool {
         let news = self.gsi.has_mail() || self.events.has_first_packets();
         !(self.urgent || news) && self.doorbells.is_empty()
     }
 
-    /// The next moment at which [`Engine::handle_timeout`] must be called, if any. It may turn out
-    /// that nothing is to be done then.
+    /// Returns when [`Engine::handle_timeout`] must be called. That call may find nothing to do.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// The oldest event not yet taken. Only the newest 1,024 are kept, and those with an
+    /// Takes the oldest event. The newest 1,024 events are kept, and all that have an
     /// [`Event::affiliation`].
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.take()
     }
 
-    /// What has been counted.
+    /// Returns the engine's counters.
     pub fn counters(&self) -> &Counters {
         &self.events.counters
     }
 
-    /// The device cannot go on: all queue pairs go into the error state, but those in RESET, and what is
-    /// posted completes as flushed. Called again, it flushes what was posted meanwhile. IBTA 11.6.3.
+    /// Moves all queue pairs that are not in RESET to the error state, because the device has failed.
+    /// Posted requests complete as flushed. A second call flushes requests that were posted since the
+    /// first. IBTA 11.6.3.
     pub fn fail_all(&mut self, now: Time) {
         self.take_doorbells();
-        let window = self.window();
+        let limits = self.send_limits();
         let guard = self.memory.guard();
         for qp in self.qps.values_mut() {
-            qp.fail(&mut Ctx::new(now, &guard, &mut self.events, window));
+            qp.fail(&mut Ctx::new(now, &guard, &mut self.events, limits));
         }
-        // No queue is left that another could stop.
+        // All QPs are in RESET or ERR: there is none left that an overflow could stop.
         self.events.overflowed = false;
+        debug_assert!(
+            self.qps.values_mut().all(|qp| matches!(qp.state(), QpState::Reset | QpState::Err))
+        );
     }
 
-    fn window(&self) -> Window {
+    fn send_limits(&self) -> SendLimits {
         let Config { window_packets: packets, window_bytes: bytes, max_mtu, .. } = self.config;
-        Window { packets, bytes, share: u32::MAX, max_mtu }
+        SendLimits { packets, bytes, peer_window: u32::MAX, max_mtu }
     }
 
-    /// Called after completions were made. Once a completion queue has overflowed, nobody can tell
-    /// what became of the requests that complete there, so their queue pairs go into the error
-    /// state.
+    /// Stops the QPs that complete into an overflowed completion queue. Called after completions were
+    /// added. The results of requests that complete there are lost, so their QPs go into the error state.
     #[inline]
     fn fail_behind_overflow(&mut self, now: Time) {
         if self.events.overflowed {
@@ -390,51 +397,54 @@ impl Engine {
 
     #[cold]
     fn fail_overflowed(&mut self, now: Time) {
-        let window = self.window();
+        let limits = self.send_limits();
         let guard = self.memory.guard();
-        // What is flushed then may be too much for another queue.
+        // Flushing adds completions, which may overflow another queue.
         let Self { qps, events, ready, timers, peers, urgent, .. } = self;
         while std::mem::take(&mut events.overflowed) {
             for qp in qps.values_mut() {
-                if qp.fail_if_overflowed(&mut Ctx::new(now, &guard, events, window)) {
-                    *urgent |= schedule(qp, window, ready, timers, peers);
+                if qp.fail_if_overflowed(&mut Ctx::new(now, &guard, events, limits)) {
+                    *urgent |= schedule(qp, limits, ready, timers, peers);
                 }
             }
         }
     }
 
-    /// Enters a QP that has just worked into the ready list and the timers.
+    /// Puts a QP that was just called into the ready list and the timers, if it has work or a deadline.
     fn schedule(&mut self, qpn: Qpn) {
-        let window = self.window();
+        let limits = self.send_limits();
         if let Some(qp) = self.qps.get_mut(qpn) {
             let Self { ready, timers, peers, .. } = self;
-            self.urgent |= schedule(qp, window, ready, timers, peers);
+            self.urgent |= schedule(qp, limits, ready, timers, peers);
         }
     }
 }
 
-/// Enters a QP that has just worked into the ready list and the timers. Whether what it has to send
-/// is urgent.
+/// Puts a QP that was just called into the ready list and the timers, if it has work or a deadline.
+/// Returns whether it has more to send than acknowledgements.
 fn schedule(
     qp: &mut Qp,
-    window: Window,
+    limits: SendLimits,
     ready: &mut Ready,
     timers: &mut Timers,
     peers: &mut Peers,
 ) -> bool {
-    let load = qp.load();
-    peers.note(&mut qp.scheduled, load);
-    let work = qp.work(window);
+    let weight = qp.inflight_weight();
+    peers.set_weight(&mut qp.scheduled, weight);
+    debug_assert!(qp.scheduled.inflight_weight == weight || qp.scheduled.peer == 0);
+    let work = qp.work(limits);
     if work.any {
         ready.push(&mut qp.scheduled, qp.identity.qpn);
     }
+    debug_assert!(qp.scheduled.ready || !work.any, "a QP with work gets its turn");
     if let Some(deadline) = qp.deadline() {
         timers.arm(&mut qp.scheduled.timer, deadline, qp.identity.qpn);
+        debug_assert!(qp.scheduled.timer.is_some_and(|at| at <= deadline), "it is called in time");
     }
     work.urgent
 }
 
-/// Whether there may be one more.
+/// Checks that one more object fits `limit`.
 fn room(have: usize, what: &'static str, limit: u32) -> Result<(), VerbsError> {
     let free = have < limit as usize;
     free.then_some(()).ok_or(VerbsError::TooMany { what, limit })
@@ -455,7 +465,7 @@ mod tests {
     fn one_overflow_that_leads_to_another_stops_all_behind_both() {
         let mut engine = Engine::new(Config::default(), Arc::default());
         let cqs: Vec<_> = (0..8).map(|_| Arc::new(CompletionQueue::new(1, None))).collect();
-        // Each flushes its receives into the queue where the next completes its sends.
+        // Each QP flushes its receives into the queue where the next QP completes its sends.
         let between = |i: usize| [&cqs[i], &cqs[i + 1]];
         let qps: Vec<_> = (0..7).map(|i| unconnected(&mut engine, 0x10, between(i))).collect();
         fail(&mut engine, &qps[0]);
@@ -471,7 +481,7 @@ mod tests {
         let first = unconnected(a, 0x10, [&small, &small]);
         let behind = unconnected(b, 0x20, [&other, &small]);
         let beside = unconnected(c, 0x30, [&other, &other]);
-        // An engine that is gone has nothing to stop.
+        // This engine is dropped immediately: its doorbells can no longer be rung.
         unconnected(&mut Engine::new(Config::default(), Arc::default()), 0x40, [&small, &small]);
         fail(a, &first);
         let states = || [&first, &behind, &beside].map(|qp| qp.state());
@@ -490,12 +500,12 @@ mod tests {
         pair.a.post(1, crate::queue::SendOp::Write { remote, imm: None }, 0, 200_000);
         pair.run_until_idle();
         let qpn = pair.a.qp.qpn();
-        let load = |engine: &Engine| engine.qps.get(qpn).unwrap().scheduled.load;
-        assert!(load(&pair.a.engine) > 0);
+        let weight = |engine: &Engine| engine.qps.get(qpn).unwrap().scheduled.inflight_weight;
+        assert!(weight(&pair.a.engine) > 0);
         let other = Completion::new(0, Status::Success, qpn, Time::ZERO);
         while pair.a.cq.push(other).is_ok() {}
         pair.run_until_idle();
-        assert_eq!((pair.a.qp.state(), load(&pair.a.engine)), (QpState::Err, 0));
+        assert_eq!((pair.a.qp.state(), weight(&pair.a.engine)), (QpState::Err, 0));
     }
 
     #[test]
@@ -524,8 +534,8 @@ mod tests {
         assert!(std::iter::from_fn(flushed).all(|done| done == expected));
     }
 
-    /// A queue pair in INIT with two receives, which completes to the two queues. Its number is the
-    /// first from `qpn` on that is free.
+    /// Creates a queue pair in INIT with two receives that completes into the two queues. Its number is
+    /// the first free one from `qpn` on.
     fn unconnected(
         engine: &mut Engine,
         qpn: u32,

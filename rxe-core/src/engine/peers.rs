@@ -1,7 +1,7 @@
-//! What queue pairs that send to one address share. Their packets go through the same queues on the way,
-//! and the peer receives all of them through one buffer, so those that have much on the way divide what
-//! these are believed to take. They and their packets are counted, so that a division tells each one's
-//! share.
+//! The window that queue pairs to one address share. Their packets pass the same queues, and the peer
+//! receives all of them through one buffer, so the queue pairs with much in flight divide a window
+//! ([`Config::shared_window`](crate::config::Config)). Only counts are kept, so that one division yields
+//! a queue pair's part.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,47 +12,53 @@ use crate::qp::Scheduled;
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     by_address: HashMap<IpAddr, u32>,
-    /// By the number that [`Scheduled`] holds, less one.
+    /// Indexed by [`Scheduled::peer`] minus 1.
     peers: Vec<Option<Peer>>,
-    /// Numbers that are in use no more.
+    /// Numbers of peers that were removed.
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Peer {
     address: IpAddr,
-    /// Queue pairs that are connected to it.
+    /// How many queue pairs are connected to the address.
     members: u32,
-    /// Those of them that have much on the way.
+    /// How many of them have a weight: much in flight, or more to send.
     busy: u32,
-    /// The packets that these have on the way.
+    /// The sum of their weights: packets in flight.
     packets: u32,
 }
 
-/// The least part of its fair share that a queue pair gets while others have more than theirs on the way.
-/// They may be long in giving it back, if they wait for a peer that answers them no more.
+/// A queue pair gets at least 1/`LEAST` of its fair part while others have more than theirs in flight.
+/// Those may take long to give it back if their peer no longer responds.
 const LEAST: u32 = 4;
 
 impl Peers {
-    /// Connects a queue pair to an address, or to none.
-    pub(super) fn connect(&mut self, note: &mut Scheduled, address: Option<IpAddr>) {
-        let now = self.peer_mut(note).map(|peer| peer.address);
+    /// Moves a queue pair to the peer at `address`, or to none.
+    pub(super) fn connect(&mut self, scheduled: &mut Scheduled, address: Option<IpAddr>) {
+        let now = self.peer_mut(scheduled).map(|peer| peer.address);
         if now == address {
             return;
         }
-        self.note(note, 0);
+        self.set_weight(scheduled, 0);
+        debug_assert_eq!(
+            scheduled.inflight_weight, 0,
+            "only a queue pair with a peer has a weight"
+        );
         let Self { by_address, peers, free } = self;
-        if let Some(place) = peers.get_mut((note.peer as usize).wrapping_sub(1))
+        if let Some(place) = peers.get_mut((scheduled.peer as usize).wrapping_sub(1))
             && let Some(peer) = place
         {
+            debug_assert!(peer.members > 0, "a queue pair leaves the peer that it joined");
             peer.members -= 1;
             if peer.members == 0 {
+                debug_assert_eq!((peer.busy, peer.packets), (0, 0), "nothing is left on the way");
                 by_address.remove(&peer.address);
                 *place = None;
-                free.push(note.peer);
+                free.push(scheduled.peer);
             }
         }
-        note.peer = 0;
+        scheduled.peer = 0;
         let Some(address) = address else { return };
         let number = *by_address.entry(address).or_insert_with(|| {
             free.pop().unwrap_or_else(|| {
@@ -60,44 +66,57 @@ impl Peers {
                 u32::try_from(peers.len()).expect("no more than queue pairs, which have 24 bits")
             })
         });
-        note.peer = number;
+        scheduled.peer = number;
         let place = &mut peers[number as usize - 1];
-        place.get_or_insert(Peer { address, members: 0, busy: 0, packets: 0 }).members += 1;
+        let peer = place.get_or_insert(Peer { address, members: 0, busy: 0, packets: 0 });
+        debug_assert_eq!(peer.address, address, "a number stands for one address");
+        peer.members += 1;
+        self.check();
     }
 
-    /// Notes how many packets a queue pair has on the way, if they are many: [`Qp::load`].
+    /// Sets the weight of a queue pair: [`Qp::inflight_weight`].
     ///
-    /// [`Qp::load`]: crate::qp::Qp::load
+    /// [`Qp::inflight_weight`]: crate::qp::Qp::inflight_weight
     #[inline]
-    pub(super) fn note(&mut self, note: &mut Scheduled, load: u16) {
-        if note.load == load {
+    pub(super) fn set_weight(&mut self, scheduled: &mut Scheduled, weight: u16) {
+        if scheduled.inflight_weight == weight {
             return;
         }
-        if let Some(peer) = self.peer_mut(note) {
-            peer.busy = peer.busy + u32::from(load > 0) - u32::from(note.load > 0);
-            peer.packets = peer.packets + u32::from(load) - u32::from(note.load);
-            note.load = load;
+        if let Some(peer) = self.peer_mut(scheduled) {
+            peer.busy =
+                peer.busy + u32::from(weight > 0) - u32::from(scheduled.inflight_weight > 0);
+            peer.packets = peer.packets + u32::from(weight) - u32::from(scheduled.inflight_weight);
+            scheduled.inflight_weight = weight;
+            debug_assert!(peer.busy <= peer.members, "{peer:?}");
+            debug_assert!(peer.busy <= peer.packets, "each busy one has a packet: {peer:?}");
         }
     }
 
-    /// How many packets a queue pair may have on the way, of those that all to its peer may have. It is one
-    /// at least, so that each gets on.
+    /// Returns a queue pair's part of the window `all`, in packets: how many it may have in flight. At
+    /// least 1, so that each queue pair makes progress; no limit if it is the only one with a weight.
     #[inline]
-    pub(super) fn share(&self, note: &Scheduled, all: u32) -> u32 {
-        let Some(Some(peer)) = self.peers.get((note.peer as usize).wrapping_sub(1)) else {
+    pub(super) fn peer_window(&self, scheduled: &Scheduled, all: u32) -> u32 {
+        let Some(Some(peer)) = self.peers.get((scheduled.peer as usize).wrapping_sub(1)) else {
             return u32::MAX;
         };
-        let others = peer.busy - u32::from(note.load > 0);
+        debug_assert!(peer.packets >= u32::from(scheduled.inflight_weight), "{peer:?}");
+        debug_assert!(peer.busy >= u32::from(scheduled.inflight_weight > 0), "{peer:?}");
+        let others = peer.busy - u32::from(scheduled.inflight_weight > 0);
         if others == 0 {
             return u32::MAX;
         }
         let fair = all / (others + 1);
-        let left = all.saturating_sub(peer.packets - u32::from(note.load));
+        let left = all.saturating_sub(peer.packets - u32::from(scheduled.inflight_weight));
         left.clamp(fair / LEAST, fair).max(1)
     }
 
-    fn peer_mut(&mut self, note: &Scheduled) -> Option<&mut Peer> {
-        self.peers.get_mut((note.peer as usize).wrapping_sub(1))?.as_mut()
+    fn check(&self) {
+        debug_assert_eq!(self.by_address.len() + self.free.len(), self.peers.len());
+        debug_assert!(self.free.iter().all(|&number| self.peers[number as usize - 1].is_none()));
+    }
+
+    fn peer_mut(&mut self, scheduled: &Scheduled) -> Option<&mut Peer> {
+        self.peers.get_mut((scheduled.peer as usize).wrapping_sub(1))?.as_mut()
     }
 }
 
@@ -119,15 +138,15 @@ mod tests {
             peers.connect(member, address(last));
         }
         let shares = |peers: &Peers, members: &[Scheduled]| -> Vec<u32> {
-            members.iter().map(|member| peers.share(member, 60)).collect()
+            members.iter().map(|member| peers.peer_window(member, 60)).collect()
         };
         assert_eq!(shares(&peers, &members), [u32::MAX; 4]);
-        peers.note(&mut members[0], 1);
+        peers.set_weight(&mut members[0], 1);
         assert_eq!(shares(&peers, &members), [u32::MAX, 30, 30, u32::MAX]);
-        peers.note(&mut members[1], 1);
-        peers.note(&mut members[3], 50);
+        peers.set_weight(&mut members[1], 1);
+        peers.set_weight(&mut members[3], 50);
         assert_eq!(shares(&peers, &members), [30, 30, 20, u32::MAX]);
-        assert_eq!(peers.share(&members[0], 1), 1);
+        assert_eq!(peers.peer_window(&members[0], 1), 1);
         peers.connect(&mut members[1], None);
         assert_eq!(shares(&peers, &members), [u32::MAX, u32::MAX, 30, u32::MAX]);
     }
@@ -137,11 +156,11 @@ mod tests {
         let mut peers = Peers::default();
         let mut members = [Scheduled::default(); 2];
         members.iter_mut().for_each(|member| peers.connect(member, address(1)));
-        peers.note(&mut members[0], 60);
+        peers.set_weight(&mut members[0], 60);
         let mut share = |first, second| {
-            peers.note(&mut members[0], first);
-            peers.note(&mut members[1], second);
-            members.map(|member| peers.share(&member, 60))
+            peers.set_weight(&mut members[0], first);
+            peers.set_weight(&mut members[1], second);
+            members.map(|member| peers.peer_window(&member, 60))
         };
         assert_eq!(share(60, 1), [30, 7]);
         assert_eq!(share(45, 7), [30, 15]);
@@ -154,11 +173,11 @@ mod tests {
         let mut member = Scheduled::default();
         for last in 1..100 {
             peers.connect(&mut member, address(last));
-            peers.note(&mut member, 9);
+            peers.set_weight(&mut member, 9);
         }
         peers.connect(&mut member, None);
         assert!(peers.by_address.is_empty() && peers.peers.len() <= 1);
-        peers.note(&mut member, 9);
-        assert_eq!(peers.share(&member, 1), u32::MAX);
+        peers.set_weight(&mut member, 9);
+        assert_eq!(peers.peer_window(&member, 1), u32::MAX);
     }
 }

@@ -1,10 +1,9 @@
-//! The queue pairs that may have something to send. Each gets its turn, so that one with a gigabyte to send
-//! does not hold up one with eight bytes.
+//! The queue pairs that may have something to send, in the order of their turns.
 //!
-//! Packets that leave in one call of the system have one source port. Where queue pairs have a few ports in
-//! turn ([`SourcePort::InTurn`]), those of one port follow one another, and their packets share a burst
-//! although each may have only few. A port's turn ends when each of its queue pairs has had as many turns as
-//! those of other ports get, so the number of queue pairs that share a port makes no difference.
+//! All packets of one system call have one source port. If queue pairs are spread over a few ports
+//! ([`SourcePort::InTurn`]), those of one port get their turns one after another, so that their packets
+//! share a burst although each QP may have only a few. A port's turn ends after a number of rounds that
+//! does not depend on how many queue pairs share the port, so all queue pairs get equally many turns.
 
 use std::collections::VecDeque;
 
@@ -12,23 +11,24 @@ use crate::config::SourcePort;
 use crate::qp::Scheduled;
 use crate::types::Qpn;
 
-/// How often each queue pair of a port has its turn before it is the next port's, at most.
+/// The most rounds of one port before the next port's turn. In a round each of its queue pairs has one
+/// turn.
 const ROUNDS: u32 = 8;
-/// Bytes after which no further round of a port begins. Where queue pairs send small messages, a port needs
-/// several rounds to fill a call.
+/// Bytes after which no further round of a port begins: about one system call. Queue pairs with small
+/// messages need several rounds to fill one.
 const BYTES: u64 = 64 << 10;
 
 /// The queue pairs that may have something to send.
 #[derive(Debug)]
 pub(super) struct Ready {
-    /// One for each source port from `first` on, or one for all.
+    /// One list for each source port from `first` on, or one list for all ports.
     lists: Vec<VecDeque<Qpn>>,
     first: u16,
     /// The list whose turn it is.
     at: usize,
-    /// Queue pairs of it that are still to come in this round.
+    /// Queue pairs of that list that have not had their turn in this round.
     left: usize,
-    /// Rounds of it that have begun, and bytes that it has sent in them.
+    /// Rounds of that list that have begun in this port's turn, and bytes sent in them.
     rounds: u32,
     bytes: u64,
     /// Queue pairs in all lists.
@@ -45,10 +45,18 @@ impl Ready {
         Self { lists, first, at: 0, left: 0, rounds: 0, bytes: 0, len: 0 }
     }
 
-    /// The list of queue pairs with this source port.
+    fn check(&self) {
+        debug_assert_eq!(self.len, self.lists.iter().map(VecDeque::len).sum());
+        debug_assert!(self.left <= self.lists[self.at].len(), "a round is of those in the list");
+        debug_assert!(self.rounds <= ROUNDS, "a turn of a port ends");
+        debug_assert!((1..=256).contains(&self.lists.len()), "a list's number has 8 bits");
+    }
+
+    /// Returns the number of the list for queue pairs with this source port.
     pub(super) fn list_of(&self, src_port: u16) -> u8 {
         let nth = usize::from(src_port.wrapping_sub(self.first));
-        // There are no more than 256.
+        debug_assert!(self.lists.len() == 1 || src_port >= self.first, "a port of the range");
+        // There are at most 256 lists.
         u8::try_from(nth % self.lists.len()).unwrap_or(0)
     }
 
@@ -56,7 +64,7 @@ impl Ready {
         self.len == 0
     }
 
-    /// Enters a queue pair, unless it is in already.
+    /// Appends a queue pair, unless it is in the list already.
     #[inline]
     pub(super) fn push(&mut self, scheduled: &mut Scheduled, qpn: Qpn) {
         if !scheduled.ready {
@@ -65,15 +73,16 @@ impl Ready {
         }
     }
 
-    /// Enters a queue pair that has had its turn, and has more to send.
+    /// Appends a queue pair that has had its turn and has more to send.
     #[inline]
     pub(super) fn again(&mut self, scheduled: &Scheduled, qpn: Qpn) {
         debug_assert!(scheduled.ready && usize::from(scheduled.list) < self.lists.len());
         self.lists[usize::from(scheduled.list)].push_back(qpn);
         self.len += 1;
+        self.check();
     }
 
-    /// The queue pair whose turn it is.
+    /// Takes out the queue pair whose turn it is.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Qpn> {
         if self.len == 0 {
@@ -83,15 +92,15 @@ impl Ready {
             self.next_round();
         }
         debug_assert!(0 < self.left && self.left <= self.len, "{} of {}", self.left, self.len);
-        debug_assert!(self.rounds <= ROUNDS);
         self.left -= 1;
         self.len -= 1;
         let next = self.lists[self.at].pop_front();
-        debug_assert!(next.is_some(), "somebody is in the list whose turn it is");
+        debug_assert!(next.is_some(), "the list whose turn it is has a queue pair");
+        self.check();
         next
     }
 
-    /// Begins a round: of the same list, or of the next one in which somebody is.
+    /// Begins a round of the same list, or of the next list that is not empty.
     fn next_round(&mut self) {
         if self.rounds == ROUNDS || self.bytes >= BYTES || self.lists[self.at].is_empty() {
             let lists = self.lists.len();
@@ -101,17 +110,18 @@ impl Ready {
         }
         self.rounds += 1;
         self.left = self.lists[self.at].len();
+        debug_assert!(self.left > 0, "a round has a queue pair");
     }
 
-    /// The queue pair that has just been taken has sent so many bytes.
+    /// Counts `bytes` that the queue pair taken last has sent.
     #[inline]
     pub(super) fn sent(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// The queue pair whose turn will come after `ahead` others, if that many wait and it is known.
+    /// Returns the queue pair whose turn comes after `ahead` others of the same list, if that many wait.
     #[inline]
-    pub(super) fn later(&self, ahead: usize) -> Option<Qpn> {
+    pub(super) fn peek(&self, ahead: usize) -> Option<Qpn> {
         self.lists[self.at].get(ahead).copied()
     }
 }
@@ -120,7 +130,7 @@ impl Ready {
 mod tests {
     use super::*;
 
-    /// Queue pairs 2, 3 and so on, and the list that they are in.
+    /// Returns a ready list with queue pairs 2, 3 and so on, and their list notes.
     fn ready(ports: SourcePort, queue_pairs: u16) -> (Ready, Vec<Scheduled>) {
         let mut ready = Ready::new(ports);
         let enter = |nth| {
@@ -134,7 +144,7 @@ mod tests {
         (ready, all)
     }
 
-    /// The next so many, each of which sends so many bytes and has more.
+    /// Returns the numbers of the next `count` queue pairs. Each sends `bytes` and has more to send.
     fn turns(ready: &mut Ready, all: &[Scheduled], bytes: u64, count: usize) -> Vec<u32> {
         let mut turn = || {
             let qpn = ready.pop().expect("one is ready");
@@ -158,7 +168,7 @@ mod tests {
 
     #[test]
     fn each_gets_as_many_turns_as_any_other() {
-        // Also those that send nothing, since what they have to do is done on this host.
+        // Turns without bytes count as well: such a queue pair has work on this host only.
         for bytes in [0, 8, 300_000] {
             let (mut ready, all) = ready(THREE, 7);
             let order = turns(&mut ready, &all, bytes, 7 * 80);
@@ -192,7 +202,7 @@ mod tests {
         for ports in [SourcePort::Fixed(1), SourcePort::PerQp] {
             let (mut ready, all) = ready(ports, 3);
             assert_eq!(turns(&mut ready, &all, 65_536, 5), [2, 3, 4, 2, 3]);
-            assert_eq!(ready.later(1), Some(Qpn::from_wire(2)));
+            assert_eq!(ready.peek(1), Some(Qpn::from_wire(2)));
         }
     }
 

@@ -1,17 +1,18 @@
-//! What happens to a frame before a queue pair sees it: validation and demultiplexing. IBTA 9.6.
+//! Receiving: validates the packets of a frame and finds their queue pairs. IBTA 9.6.
 //!
-//! Order: the packet's form, the QP, its state and service, addresses and P_Key, and last, because
-//! it costs most, the ICRC. Until all checks have passed, a packet changes nothing but counters.
+//! Checks are in this order: the packet's form, the QP, its service and state, addresses and P_Key,
+//! and last the ICRC, because it costs most. Until all checks have passed, a packet changes nothing
+//! but counters.
 
 use std::collections::HashMap;
 
 use super::table::QpTable;
-use super::{AHEAD, Config, Engine, Event, schedule};
+use super::{Config, Engine, Event, PREFETCH_DISTANCE, schedule};
 use crate::event::EventSink;
 use crate::mem::MemoryGuard;
 use crate::prefetch;
 use crate::qp::Qp;
-use crate::service::{Ctx, Window};
+use crate::service::{Ctx, SendLimits};
 use crate::types::{Gid, Pkey, QpState, QpType, Qpn, Time};
 use crate::wire::icrc::Prefix;
 use crate::wire::{
@@ -19,9 +20,9 @@ use crate::wire::{
 };
 
 impl Engine {
-    /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
+    /// Handles a buffer that has arrived. Its contents are untrusted.
     pub fn handle_frame(&mut self, now: Time, frame: &Frame<'_>) {
-        let window = self.window();
+        let limits = self.send_limits();
         if frame.payload.is_empty() && frame.coalesced.is_empty() {
             self.drop_empty();
         }
@@ -36,17 +37,17 @@ impl Engine {
             timers,
             peers,
             gsi,
-            hints,
+            frame_prefetch,
             prefix,
             ..
         } = self;
-        hints.take(frame, qps);
+        frame_prefetch.advance(frame, qps);
         let guard = memory.guard();
         let prefix = frame.coalesced.is_empty().then(|| prefix.get(&frame.net));
-        // Packets for one QP mostly follow one another: the QP is looked up once, and scheduled
-        // after the last of them.
+        // Packets for one QP usually follow one another, so the QP is looked up once for all of them and
+        // scheduled after the last.
         let mut current: Option<&mut Qp> = None;
-        let mut ahead = Ahead::new(frame);
+        let mut packet_prefetch = PacketPrefetch::new(frame);
         let (mut whole, mut segments) = (frame.payloads(), frame.coalesced.iter());
         for index in (0..).map(id_step) {
             let mut coalesced = None;
@@ -71,22 +72,24 @@ impl Engine {
                     continue;
                 }
             };
+            debug_assert!(packet.count() > 0, "a segment has a packet");
+            debug_assert_eq!(coalesced.is_some(), packet.count() > 1);
             events.counters.rcvd_pkts += u64::from(packet.count());
             events.counters.rcvd_bytes += packet.wire_len() as u64;
             let qpn = packet.dest_qp();
             if current.as_ref().is_none_or(|qp| qp.identity.qpn != qpn) {
                 if let Some(before) = current {
-                    *urgent |= schedule(before, window, ready, timers, peers);
+                    *urgent |= schedule(before, limits, ready, timers, peers);
                 }
-                ahead.walk(index, qps);
+                packet_prefetch.advance(index, qps);
                 let crowded = qps.is_crowded();
                 current = qps.get_mut(qpn);
                 if let (true, Some(qp)) = (crowded, &current) {
-                    // The whole QP, in case it is not in the cache.
+                    // With many QPs this one is probably in no cache: load all of its lines together.
                     prefetch::value(&**qp);
                 }
             }
-            // Only datagrams need the IP identification: the program sees it in their GRH.
+            // Only datagrams need the IP identification of each packet: the program sees it in the GRH.
             let own;
             let net = if packet.info().service == Service::Ud {
                 own = frame.net.nth(index);
@@ -96,7 +99,7 @@ impl Engine {
             };
             let icrc = prefix.as_ref().map(|prefix| (prefix, index));
             let arrival =
-                Arrival { now, config, guard: &guard, window, net, packet: &packet, icrc };
+                Arrival { now, config, guard: &guard, limits, net, packet: &packet, icrc };
             let result = if let Some(qp) = &mut current {
                 match coalesced {
                     None => arrival.deliver(qp, events),
@@ -106,7 +109,6 @@ impl Engine {
                     }
                 }
             } else if qpn == Qpn::MULTICAST {
-                // No QP is current now: those of the group can be looked up.
                 current = None;
                 arrival.deliver_to_group(groups, qps, events)
             } else if qpn == Qpn::GSI && gsi.is_open() {
@@ -124,13 +126,13 @@ impl Engine {
             }
         }
         if let Some(last) = current {
-            *urgent |= schedule(last, window, ready, timers, peers);
+            *urgent |= schedule(last, limits, ready, timers, peers);
         }
         drop(guard);
         self.fail_behind_overflow(now);
     }
 
-    /// An empty datagram holds no packet, not even a short one.
+    /// Counts an empty datagram, which the loop over packets does not see.
     #[cold]
     fn drop_empty(&mut self) {
         self.events.counters.rcvd_pkts += 1;
@@ -139,34 +141,37 @@ impl Engine {
     }
 }
 
-/// A packet of right form, and what it is checked and delivered with.
+/// A well-formed packet, and everything that is needed to check and deliver it.
 struct Arrival<'a> {
     now: Time,
     config: &'a Config,
     guard: &'a MemoryGuard<'a>,
-    window: Window,
+    limits: SendLimits,
     net: &'a NetHeader,
     packet: &'a Packet<'a>,
-    /// What the ICRC begins with, and the packet's place in its frame. `None` if it came through memory
-    /// and has no ICRC.
+    /// The ICRC's state after the network headers, and the packet's index in its frame. `None` if the
+    /// packet came through shared memory and has no ICRC.
     icrc: Option<(&'a Prefix, u16)>,
 }
 
 impl Arrival<'_> {
-    /// Delivers it to the QP that it names.
+    /// Checks the packet and delivers it to `qp`, its destination.
     #[inline(always)]
     fn deliver(&self, qp: &mut Qp, events: &mut EventSink) -> Result<(), DropReason> {
+        debug_assert_eq!(qp.identity.qpn, self.packet.dest_qp());
         admit(qp, self.config, self.net, self.packet)?;
         self.check_icrc()?;
         self.hand_over(qp, events);
         Ok(())
     }
 
-    /// Delivers a coalesced segment to the QP that it names: all of it at once, or packet by packet.
+    /// Checks a coalesced segment and delivers it to `qp`, its destination, as one or packet by packet.
     #[inline(never)]
     fn deliver_coalesced(&self, qp: &mut Qp, coalesced: &Coalesced<'_>, events: &mut EventSink) {
+        debug_assert!(self.icrc.is_none(), "a segment came through memory");
+        debug_assert_eq!(qp.identity.qpn, self.packet.dest_qp());
         if let Err(reason) = admit(qp, self.config, self.net, self.packet) {
-            // Its packets have the same addresses, and are of the same kind.
+            // All packets of a segment have the same addresses and the same kind.
             return self.drop_all(reason, events);
         }
         if qp.receive_coalesced(&mut self.ctx(events), self.net, self.packet) {
@@ -174,6 +179,7 @@ impl Arrival<'_> {
         }
         for one in coalesced.packets() {
             let Ok(packet) = Packet::parse_coalesced(&one) else { continue };
+            debug_assert_eq!(packet.count(), 1, "one by one");
             let psn = Some(packet.psn());
             events.psn = psn;
             if let Err(reason) = (Arrival { packet: &packet, ..*self }).deliver(qp, events) {
@@ -183,7 +189,7 @@ impl Arrival<'_> {
         }
     }
 
-    /// All packets of a coalesced segment, or the packet, are dropped.
+    /// Reports the packet, or each packet of the coalesced segment, as dropped.
     fn drop_all(&self, reason: DropReason, events: &mut EventSink) {
         let (qpn, first) = (Some(self.packet.dest_qp()), self.packet.psn());
         for index in 0..self.packet.count() {
@@ -200,6 +206,7 @@ impl Arrival<'_> {
         events: &mut EventSink,
     ) -> Result<(), DropReason> {
         let group = group(groups, self.net, self.packet)?;
+        debug_assert!(!group.is_empty(), "a group without members is removed");
         self.check_icrc()?;
         for qpn in group {
             let lets_in = |qp: &&mut Qp| {
@@ -212,15 +219,15 @@ impl Arrival<'_> {
         Ok(())
     }
 
-    /// Checks the ICRC: last, because it costs most. A sender that lets the system segment counts IDs from
-    /// 0 in each buffer: the first guess where the ID is hidden.
+    /// Checks the ICRC. Where the socket hides the IPv4 ID, the first guess is the packet's index in its
+    /// buffer: a sender whose kernel segments counts IDs from 0 in each buffer.
     #[inline]
     fn check_icrc(&self) -> Result<(), DropReason> {
         let check = |(prefix, index): (&Prefix, u16)| prefix.nth(index).check(self.packet.bytes());
         self.icrc.map_or(Ok(()), check)
     }
 
-    /// Gives it to the QP, whose responder takes requests, and whose requester takes responses ([`Qp::receive`]).
+    /// Hands the packet to the QP ([`Qp::receive`]).
     #[inline]
     fn hand_over(&self, qp: &mut Qp, events: &mut EventSink) {
         qp.receive(&mut self.ctx(events), self.net, self.packet);
@@ -228,61 +235,62 @@ impl Arrival<'_> {
 
     #[inline]
     fn ctx<'c>(&'c self, events: &'c mut EventSink) -> Ctx<'c> {
-        Ctx::new(self.now, self.guard, events, self.window)
+        Ctx::new(self.now, self.guard, events, self.limits)
     }
 }
 
-/// The QPs that the first packets of later buffers are for.
+/// Prefetches the QPs of buffers that will be handled soon: the QPs that their first packets name.
 #[derive(Debug, Default)]
-pub(super) struct Hints {
-    qpns: [Option<Qpn>; AHEAD],
+pub(super) struct FramePrefetch {
+    qpns: [Option<Qpn>; PREFETCH_DISTANCE],
     at: usize,
 }
 
-impl Hints {
-    /// Prefetches the index entry of a later buffer's QP, and the QP whose entry was prefetched
-    /// some buffers ago.
-    fn take(&mut self, frame: &Frame<'_>, qps: &QpTable) {
+impl FramePrefetch {
+    /// Prefetches the index entry of a coming buffer's QP, and the QP whose entry was prefetched
+    /// [`PREFETCH_DISTANCE`] buffers ago.
+    fn advance(&mut self, frame: &Frame<'_>, qps: &QpTable) {
         if !qps.is_crowded() {
             return;
         }
-        let later = BthView::new(frame.later).map(BthView::dest_qp);
-        if let Some(qpn) = later {
+        debug_assert!(self.at < PREFETCH_DISTANCE);
+        let next = BthView::new(frame.prefetch_next).map(BthView::dest_qp);
+        if let Some(qpn) = next {
             qps.prefetch_index(qpn);
         }
-        if let Some(qpn) = std::mem::replace(&mut self.qpns[self.at], later) {
+        if let Some(qpn) = std::mem::replace(&mut self.qpns[self.at], next) {
             qps.prefetch(qpn);
         }
-        self.at = (self.at + 1) % AHEAD;
+        self.at = (self.at + 1) % PREFETCH_DISTANCE;
     }
 }
 
-/// Walks some packets ahead through a frame and prefetches the QPs that they are for; as far ahead
-/// again, their index entries.
-struct Ahead<'a> {
+/// Prefetches the QPs of the next packets of a frame, and, as far ahead again, their index entries.
+struct PacketPrefetch<'a> {
     frame: &'a Frame<'a>,
-    /// The next packet to look at: the QP of the first is needed at once.
+    /// The index of the next packet whose QP is prefetched. It starts at 1: the QP of the first packet
+    /// is needed immediately.
     at: usize,
     last: Option<Qpn>,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> PacketPrefetch<'a> {
     fn new(frame: &'a Frame<'a>) -> Self {
         Self { frame, at: 1, last: None }
     }
 
-    /// Walks on to as far as packet `index` needs it.
-    fn walk(&mut self, index: u16, qps: &QpTable) {
+    /// Prefetches up to [`PREFETCH_DISTANCE`] packets beyond packet `index`.
+    fn advance(&mut self, index: u16, qps: &QpTable) {
         if !qps.is_crowded() {
             return;
         }
-        while self.at <= usize::from(index) + AHEAD {
+        while self.at <= usize::from(index) + PREFETCH_DISTANCE {
             let Some(qpn) = self.qpn(self.at) else { return };
-            // Mostly all packets of a frame are for one.
+            // Usually all packets of a frame are for one QP.
             if self.last.replace(qpn) != Some(qpn) {
                 qps.prefetch(qpn);
-                if let Some(later) = self.qpn(self.at + AHEAD) {
-                    qps.prefetch_index(later);
+                if let Some(next) = self.qpn(self.at + PREFETCH_DISTANCE) {
+                    qps.prefetch_index(next);
                 }
             }
             self.at += 1;
@@ -295,7 +303,7 @@ impl<'a> Ahead<'a> {
     }
 }
 
-/// The QPs that a datagram to a group is for.
+/// Returns the QPs that are attached to the group of a datagram.
 fn group<'g>(
     groups: &'g Groups,
     net: &NetHeader,
@@ -308,7 +316,7 @@ fn group<'g>(
     check_pkey(packet).map(|()| &group[..])
 }
 
-/// Whether a packet may reach this QP at all.
+/// Checks that a packet may reach this QP: service, state, addresses and P_Key.
 #[inline(always)]
 fn admit(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> Result<(), DropReason> {
     let service = qp.identity.service;
@@ -343,7 +351,7 @@ fn admit(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> Resu
     check_pkey(packet)
 }
 
-/// Whether the QP's state lets it take such a packet.
+/// Returns whether a QP in its present state receives a packet of this kind.
 fn is_open(qp: &Qp, info: &OpInfo) -> bool {
     match qp.state() {
         QpState::Rtr => info.is_request || info.service == Service::Cnp,
@@ -352,7 +360,7 @@ fn is_open(qp: &Qp, info: &OpInfo) -> bool {
     }
 }
 
-/// Whether a QP that does not want to hear itself has sent this datagram to a group.
+/// Returns whether this QP has sent the datagram itself, and does not receive its own multicasts.
 fn is_own(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> bool {
     qp.handle.blocks_own_multicast()
         && packet.deth().is_some_and(|deth| deth.src_qp == qp.identity.qpn)

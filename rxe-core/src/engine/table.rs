@@ -1,33 +1,33 @@
-//! The queue pairs by number. They stand in blocks, so that many of them take few pages, and an index
-//! of 8 bytes each says where. Numbers are chosen on this side, so nobody can make them collide: a
-//! multiplication spreads them well enough, and costs a tenth of what the standard hash does.
+//! The queue pairs by number. They are stored in blocks, so that many of them take few pages. An index
+//! with 8 bytes per entry maps a number to its slot. Numbers are chosen on this side, so a peer cannot
+//! make them collide: a multiplication spreads them well enough, at a tenth of the standard hash's cost.
 //!
-//! Invariants of the index: the number of its places is a power of two; at most three quarters are
-//! taken; a number stands in the place that it hashes to or in a later one (cyclically), with no free
-//! place between the two.
+//! The index is open addressing with linear probing. Invariants: the number of its places is a power of
+//! two; at most three quarters are taken; there is no free place between the place that a number hashes
+//! to and the place of its entry.
 
 use crate::prefetch;
 use crate::qp::Qp;
 use crate::types::Qpn;
 
-/// Queue pairs of a block.
+/// Queue pairs per block.
 const BLOCK: usize = 32;
-/// So many queue pairs fit the near caches: prefetching them gains nothing.
+/// Up to this many queue pairs fit the L1 and L2 caches, and prefetching gains nothing.
 const CACHED: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct QpTable {
     index: Vec<Entry>,
     blocks: Vec<Box<[Option<Qp>]>>,
-    /// Where a queue pair has been destroyed.
+    /// Slots that hold no queue pair.
     free: Vec<usize>,
     len: usize,
 }
 
-/// A place of the index.
+/// An entry of the index.
 #[derive(Debug, Default, Clone, Copy)]
 struct Entry {
-    /// 0 if it is free: no queue pair has that number.
+    /// The QP number; 0, which no queue pair has, marks a free place.
     number: u32,
     slot: u32,
 }
@@ -46,12 +46,14 @@ impl QpTable {
 
     pub(super) fn get(&self, qpn: Qpn) -> Option<&Qp> {
         let (block, at) = self.slot(qpn)?;
+        debug_assert!(self.blocks[block][at].as_ref().is_some_and(|qp| qp.identity.qpn == qpn));
         self.blocks[block][at].as_ref()
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, qpn: Qpn) -> Option<&mut Qp> {
         let (block, at) = self.slot(qpn)?;
+        debug_assert!(self.blocks[block][at].as_ref().is_some_and(|qp| qp.identity.qpn == qpn));
         self.blocks[block][at].as_mut()
     }
 
@@ -59,20 +61,20 @@ impl QpTable {
         self.blocks.iter_mut().flatten().flatten()
     }
 
-    /// The queue pairs of at most `max` places from this one on, and the place after these, if there are
-    /// more.
+    /// Returns the queue pairs in the `max` slots from `first` on, and the slot after these, if any.
     pub(super) fn from(
         &self,
         first: usize,
         max: usize,
     ) -> (impl Iterator<Item = &Qp>, Option<usize>) {
         let end = first.saturating_add(max);
+        debug_assert!(first <= end);
         let places = self.blocks.len() * BLOCK;
         let at = |slot: usize| self.blocks[slot / BLOCK][slot % BLOCK].as_ref();
         ((first..end.min(places)).filter_map(at), (end < places).then_some(end))
     }
 
-    /// Whether there are too many for the near caches.
+    /// Returns whether there are too many queue pairs for the caches, so that prefetching gains.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.len > CACHED
@@ -99,6 +101,7 @@ impl QpTable {
     /// Adds a queue pair under a number that is not there.
     pub(super) fn insert(&mut self, qpn: Qpn, qp: Qp) {
         debug_assert!(!self.contains(qpn) && qpn.value() != 0, "the engine has looked");
+        debug_assert_eq!(qp.identity.qpn, qpn, "a queue pair is found by its own number");
         if 4 * (self.len + 1) > 3 * self.index.len() {
             let old = std::mem::take(&mut self.index);
             self.index = vec![Entry::default(); (2 * old.len()).max(8)];
@@ -110,6 +113,7 @@ impl QpTable {
             self.free.extend((slot + 1..slot + BLOCK).rev());
             slot
         });
+        debug_assert!(self.blocks[slot / BLOCK][slot % BLOCK].is_none(), "a free slot is empty");
         self.blocks[slot / BLOCK][slot % BLOCK] = Some(qp);
         self.enter(Entry { number: qpn.value(), slot: u32::try_from(slot).expect("24 bits") });
         self.len += 1;
@@ -120,7 +124,7 @@ impl QpTable {
     pub(super) fn remove(&mut self, qpn: Qpn) -> Option<Qp> {
         let mut hole = self.find(qpn)?;
         let slot = self.index[hole].slot as usize;
-        // Later entries move up, but none before the place that its number hashes to.
+        // Entries behind the hole move up to keep probes short, but none before its own hash place.
         let mask = self.index.len() - 1;
         let mut at = hole;
         loop {
@@ -135,6 +139,7 @@ impl QpTable {
                 hole = at;
             }
         }
+        debug_assert!(self.index[at].number == 0, "the entries that moved up end at a free place");
         self.index[hole] = Entry::default();
         self.free.push(slot);
         self.len -= 1;
@@ -153,22 +158,25 @@ impl QpTable {
 
     /// Adds an entry that is not in the index.
     fn enter(&mut self, new: Entry) {
+        debug_assert!(new.number != 0 && new.number < 1 << 24, "a QP number: {new:?}");
         let mask = self.index.len() - 1;
         let mut at = self.home(new.number);
         while self.index[at].number != 0 {
             at = (at + 1) & mask;
         }
+        debug_assert!(self.index[at].number == 0, "a place has one entry");
         self.index[at] = new;
     }
 
-    /// Where the queue pair is: in which block, and where there.
+    /// Returns the block of a queue pair and its index in the block.
     #[inline]
     fn slot(&self, qpn: Qpn) -> Option<(usize, usize)> {
         let slot = self.index[self.find(qpn)?].slot as usize;
+        debug_assert!(slot < self.blocks.len() * BLOCK, "the index names slots that exist");
         Some((slot / BLOCK, slot % BLOCK))
     }
 
-    /// The place of the queue pair's entry in the index.
+    /// Returns the place of the queue pair's entry in the index.
     #[inline]
     fn find(&self, qpn: Qpn) -> Option<usize> {
         let number = qpn.value();
@@ -185,11 +193,11 @@ impl QpTable {
         }
     }
 
-    /// The place of the index that a number hashes to.
+    /// Returns the place of the index that a number hashes to.
     #[inline]
     fn home(&self, number: u32) -> usize {
         let product = number.wrapping_mul(SPREAD);
-        // The product is best mixed in its high bits.
+        // The high bits of the product depend on all bits of the number, so they are folded in.
         (product ^ product >> 15) as usize & self.index.len().wrapping_sub(1)
     }
 }
@@ -227,7 +235,7 @@ mod tests {
         assert!(table.get(Qpn::from_wire(5)).is_none(), "an empty table has none");
         for step in 0..20_000 {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Few numbers, so that they meet; more of them at times, so that it grows.
+            // Few numbers, so that they collide; at times more of them, so that the table grows.
             let numbers = if step % 4000 < 2000 { 40 } else { 400 };
             let qpn = Qpn::from_wire(1 + (state >> 8) % numbers);
             if state >> 31 == 0 && model.insert(qpn) {
@@ -258,7 +266,7 @@ mod tests {
                     found.wrapping_sub(table.home(number)) & 511
                 })
                 .sum();
-            // Chance would make it 0.32 a number.
+            // Random numbers would need 0.32 steps each.
             assert!(steps < 200, "{stride}: {steps} steps");
         }
     }

@@ -1,6 +1,6 @@
-//! When QPs next want to be called. Each QP has at most one entry. A deadline that moves later, as
-//! with every acknowledgement, costs nothing: the entry stays, and is replaced when it is due. Only
-//! an earlier deadline replaces it at once.
+//! The timers of all QPs. Each QP has at most one entry. A deadline that moves later, as with every
+//! acknowledgement, costs nothing: the entry stays until it is due and is replaced then. Only an earlier
+//! deadline replaces it immediately.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use crate::types::{Qpn, Time};
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     entries: BTreeSet<(Time, Qpn)>,
-    /// The earliest of them: it is asked for in every turn.
+    /// The time of the earliest entry. It is kept here because every turn reads it.
     next: Option<Time>,
 }
 
 impl Timers {
-    /// Makes sure that `qpn` is called no later than `deadline`. `armed` is the QP's own note of
-    /// its entry.
+    /// Ensures that `qpn` is called no later than `deadline`. `armed` is the time of its entry, which the
+    /// QP stores.
     pub(super) fn arm(&mut self, armed: &mut Option<Time>, deadline: Time, qpn: Qpn) {
         if armed.is_some_and(|at| at <= deadline) {
             return;
@@ -25,6 +25,7 @@ impl Timers {
         let new = self.entries.insert((deadline, qpn));
         debug_assert!(new, "a queue pair has one entry");
         self.find_next();
+        debug_assert!(self.next.is_some_and(|next| next <= deadline), "it is called in time");
     }
 
     /// Removes the entry of `qpn`.
@@ -36,24 +37,27 @@ impl Timers {
         }
     }
 
-    /// The next QP whose entry is due; it has none then.
+    /// Takes out the earliest entry, if it is due at `now`.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<Qpn> {
         if self.next? > now {
             return None;
         }
-        let (_, qpn) = self.entries.pop_first()?;
+        let (at, qpn) = self.entries.pop_first()?;
+        debug_assert!(at <= now, "only what is due");
         self.find_next();
+        debug_assert!(self.next.is_none_or(|next| next >= at), "the earliest comes first");
         Some(qpn)
     }
 
-    /// All QPs that have an entry.
+    /// Returns all QPs that have an entry.
     pub(super) fn qps(&self) -> Vec<Qpn> {
         self.entries.iter().map(|&(_, qpn)| qpn).collect()
     }
 
-    /// The earliest entry.
+    /// Returns the time of the earliest entry.
     #[inline]
     pub(super) fn next(&self) -> Option<Time> {
+        debug_assert_eq!(self.next, self.entries.first().map(|&(at, _)| at));
         self.next
     }
 

@@ -1,34 +1,34 @@
-//! Which queue pair sends next. Every QP that has something gets a budget in turn, so that one with
-//! a gigabyte to send does not hold up one with eight bytes.
+//! Sending: takes doorbells, and lets ready queue pairs send in turn. Each turn has a budget, so that a
+//! QP with a gigabyte to send does not hold up one with eight bytes.
 
 use smallvec::SmallVec;
 
-use super::{AHEAD, Engine};
+use super::{Engine, PREFETCH_DISTANCE};
 use crate::event::Counters;
 use crate::qp::Qp;
 use crate::queue::Doorbells;
-use crate::service::{Ctx, Window};
+use crate::service::{Ctx, SendLimits};
 use crate::types::{Qpn, Time};
 use crate::wire::{Direct, TxBatch};
 
-/// Packets that a QP may send before it is the next one's turn: as many as go in one call.
+/// Packets that a QP may send in one turn: as many as one system call sends.
 const BUDGET: usize = 64;
-/// Doorbells that are taken at a time.
+/// How many doorbells are taken together, so that their QPs can be prefetched.
 const DOORBELL_BATCH: usize = 16;
 
 impl Engine {
-    /// Whether [`Engine::poll_transmit`] may have something to do. While it has not, a caller that
-    /// polls need not call it.
+    /// Returns whether [`Engine::poll_transmit`] may have something to do. If not, it need not be called.
     pub fn has_transmit_work(&self) -> bool {
         self.urgent || !self.ready.is_empty() || !self.doorbells.is_empty() || self.gsi.has_work()
     }
 
-    /// Appends packets to `batch`, until it is full or nobody has anything to send.
+    /// Appends packets to `batch`, until it is full or no QP has anything to send.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch) {
         self.poll_transmit_with(now, batch, None);
     }
 
-    /// The same, but what `direct` takes is sent at once, and not appended.
+    /// Like [`Engine::poll_transmit`], but packets that `direct` accepts are sent immediately and are
+    /// not appended.
     pub fn poll_transmit_with(
         &mut self,
         now: Time,
@@ -46,26 +46,27 @@ impl Engine {
         self.urgent = !self.ready.is_empty() || self.gsi.has_work();
     }
 
-    /// Lets queue pairs send, in turn: requests of the requester, then responses of the responder ([`Qp::transmit`]).
-    /// The memory is locked once for all of them.
+    /// Lets ready queue pairs send in turn ([`Qp::transmit`]). The memory table is locked once for all
+    /// of them.
     fn transmit_ready(
         &mut self,
         now: Time,
         batch: &mut TxBatch,
         mut direct: Option<&mut dyn Direct>,
     ) {
-        let window = self.window();
+        let limits = self.send_limits();
         let guard = self.memory.guard();
         while !batch.is_full() {
             let Some(qpn) = self.ready.pop() else { break };
-            if let Some(later) = self.ready.later(AHEAD) {
-                self.qps.prefetch(later);
+            if let Some(next) = self.ready.peek(PREFETCH_DISTANCE) {
+                self.qps.prefetch(next);
             }
             let Some(qp) = self.qps.get_mut(qpn) else { continue };
             let all = self.config.shared_window(qp.attr().path_mtu);
-            let share = self.peers.share(&qp.scheduled, all);
-            let window = Window { share, ..window };
-            let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
+            let peer_window = self.peers.peer_window(&qp.scheduled, all);
+            debug_assert!(peer_window > 0, "each QP gets on");
+            let limits = SendLimits { peer_window, ..limits };
+            let mut ctx = Ctx::new(now, &guard, &mut self.events, limits);
             if let Some(direct) = &mut direct {
                 ctx.direct = Some(&mut **direct);
             }
@@ -73,8 +74,8 @@ impl Engine {
             let more = qp.transmit(&mut ctx, batch, BUDGET);
             count_sent(&mut self.events.counters, before, batch.total());
             self.ready.sent(batch.total().1 - before.1);
-            let load = qp.load();
-            self.peers.note(&mut qp.scheduled, load);
+            let weight = qp.inflight_weight();
+            self.peers.set_weight(&mut qp.scheduled, weight);
             if more {
                 self.ready.again(&qp.scheduled, qpn);
             } else {
@@ -82,12 +83,13 @@ impl Engine {
             }
             if let Some(deadline) = qp.deadline() {
                 self.timers.arm(&mut qp.scheduled.timer, deadline, qpn);
+                debug_assert!(qp.scheduled.timer.is_some_and(|at| at <= deadline));
             }
         }
     }
 
-    /// Moves queue pairs that were posted to into the ready list. They are taken in batches: the
-    /// memory of a whole batch is prefetched before the first is looked at.
+    /// Moves queue pairs that were posted to into the ready list. Doorbells are taken in batches, so
+    /// that the memory of all QPs of a batch is prefetched before the first QP is used.
     pub(super) fn take_doorbells(&mut self) {
         let mut rung = SmallVec::<[Qpn; DOORBELL_BATCH]>::new();
         while let Some(qpn) = self.doorbells.take() {
@@ -105,6 +107,7 @@ impl Engine {
     }
 
     fn serve(&mut self, rung: &[Qpn]) {
+        debug_assert!(rung.len() <= DOORBELL_BATCH && !rung.contains(&Doorbells::OVERFLOW));
         if self.qps.is_crowded() {
             rung.iter().for_each(|&qpn| self.qps.prefetch_index(qpn));
             rung.iter().for_each(|&qpn| self.qps.prefetch(qpn));
@@ -119,8 +122,10 @@ impl Engine {
     }
 }
 
-/// Counts what has come into a batch between two of its totals.
+/// Counts the packets and bytes that were sent between two totals of a batch.
 fn count_sent(counters: &mut Counters, before: (u64, u64), after: (u64, u64)) {
+    debug_assert!(before.0 <= after.0 && before.1 <= after.1, "totals only grow");
+    debug_assert_eq!(before.0 == after.0, before.1 == after.1, "each packet has bytes");
     counters.sent_pkts += after.0 - before.0;
     counters.sent_bytes += after.1 - before.1;
 }
@@ -132,7 +137,7 @@ mod tests {
     use crate::types::Time;
     use crate::wire::{Frame, OpKind, Packet, TxBatch, TxLimits};
 
-    /// What a side sends: the kinds of packets, burst by burst.
+    /// Returns the kinds of packets that a side sends, burst by burst.
     fn sent(from: &mut Side, to: &mut Side) -> Vec<Vec<OpKind>> {
         let mut batch = TxBatch::new(TxLimits::default());
         from.engine.poll_transmit(Time::ZERO, &mut batch);
@@ -189,7 +194,7 @@ mod tests {
         a.post(2, SendOp::Send { imm: None }, 0, 8);
         sent(&mut a, &mut b);
         assert!(!b.engine.can_wait(), "a NAK: no receive is posted");
-        // What fits no batch is sent at once when there is room.
+        // Packets that did not fit the batch must leave as soon as there is room.
         let Pair { mut a, mut b, .. } = Pair::new();
         a.post(1, SendOp::Write { remote: b.remote(0), imm: None }, 0, 100_000);
         let mut batch = TxBatch::new(TxLimits { batch_bytes: 1, ..TxLimits::default() });

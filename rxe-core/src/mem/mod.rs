@@ -38,7 +38,7 @@ pub use source::Source;
 pub use window::{Binding, WindowError, WindowType};
 
 use access::Unchecked;
-use window::Window;
+use window::MemoryWindow;
 
 use crate::error::VerbsError;
 use crate::sync::{Mutex, ReadMostly, ReadMostlyGuard};
@@ -52,7 +52,7 @@ pub struct PdId(pub u32);
 #[derive(Debug)]
 enum Entry {
     Region(Region),
-    Window(Window),
+    Window(MemoryWindow),
 }
 
 /// A memory region.
@@ -121,7 +121,8 @@ impl Memory {
         let mut table = self.table.write();
         let key = free_key(&table, random);
         region.key = key;
-        table.insert(index(key), Entry::Region(region));
+        let old = table.insert(index(key), Entry::Region(region));
+        debug_assert!(old.is_none(), "a key names one thing");
         Ok(key)
     }
 
@@ -171,7 +172,8 @@ impl Memory {
     pub fn create_window(&self, pd: PdId, kind: WindowType, random: impl FnMut() -> u32) -> Key {
         let mut table = self.table.write();
         let key = free_key(&table, random);
-        table.insert(index(key), Entry::Window(Window::new(pd, kind, key)));
+        let old = table.insert(index(key), Entry::Window(MemoryWindow::new(pd, kind, key)));
+        debug_assert!(old.is_none(), "a key names one thing");
         key
     }
 
@@ -457,6 +459,7 @@ impl MemoryGuard<'_> {
             }
         }
         let before = target.bind(pd, qpn, new_key, binding)?;
+        debug_assert!(target.pd == pd && (before.is_none() || target.kind == WindowType::Type1));
         if target.kind == WindowType::Type2 {
             self.bound.lock().entry(qpn).or_default().insert(index(window));
         }
@@ -475,6 +478,7 @@ impl MemoryGuard<'_> {
         match self.table.get(&index(key)) {
             Some(Entry::Window(window)) => {
                 let before = window.invalidate(qpn, key)?;
+                debug_assert_eq!(window.kind, WindowType::Type2, "only those are invalidated");
                 forget_bound(self.bound, qpn, key);
                 self.count(Some(before), -1);
                 Ok(())
@@ -539,6 +543,7 @@ impl Region {
 
     #[inline]
     fn span(&self, addr: u64, len: u64) -> Result<Unchecked<'_>, AccessError> {
+        debug_assert!(self.start.checked_add(self.buffer.len() as u64).is_some(), "checked before");
         let offset = addr.checked_sub(self.start).ok_or(AccessError::OutOfBounds)?;
         self.buffer.registered(offset, len).ok_or(AccessError::OutOfBounds)
     }

@@ -54,6 +54,7 @@ impl MemoryGuard<'_> {
     ) -> Result<Spans<Span<'_>>, AccessError> {
         if let Some((key, addr)) = sole_piece(list, offset, len) {
             let span = self.span(pd, key, addr, len as u64, Access::empty())?;
+            debug_assert_eq!(span.len(), len);
             return Ok(Spans::from_buf_and_len([span; 2], 1));
         }
         let mut spans = Spans::new();
@@ -61,6 +62,7 @@ impl MemoryGuard<'_> {
             spans.push(self.span(pd, key, addr, len, Access::empty())?);
             Ok(())
         })?;
+        debug_assert_eq!(spans.iter().map(Span::len).sum::<usize>(), len);
         Ok(spans)
     }
 
@@ -78,6 +80,7 @@ impl MemoryGuard<'_> {
     ) -> Result<Spans<WritableSpan<'_>>, AccessError> {
         if let Some((key, addr)) = sole_piece(list, offset, len) {
             let span = self.writable(pd, key, addr, len as u64, Access::LOCAL_WRITE)?;
+            debug_assert_eq!(span.len(), len);
             return Ok(Spans::from_buf_and_len([span; 2], 1));
         }
         let mut spans = Spans::new();
@@ -85,6 +88,7 @@ impl MemoryGuard<'_> {
             spans.push(self.writable(pd, key, addr, len, Access::LOCAL_WRITE)?);
             Ok(())
         })?;
+        debug_assert_eq!(spans.iter().map(|span| span.len()).sum::<usize>(), len);
         Ok(spans)
     }
 }
@@ -119,6 +123,7 @@ fn for_each_piece(
         }
         let take = left.min(length - skip);
         let addr = sge.addr.checked_add(skip).ok_or(AccessError::OutOfBounds)?;
+        debug_assert!(take > 0 && take <= length - skip);
         piece(sge.lkey, addr, take)?;
         skip = 0;
         left -= take;
@@ -144,6 +149,7 @@ pub(crate) fn write_spans(spans: &[WritableSpan<'_>], mut bytes: &[u8]) -> Resul
         span.write(head)?;
         bytes = rest;
     }
+    debug_assert!(bytes.is_empty(), "{} bytes have no place", bytes.len());
     Ok(())
 }
 

@@ -63,6 +63,7 @@ impl Source<'_> {
                     span.read(head)?;
                     rest = tail;
                 }
+                debug_assert!(rest.is_empty(), "as long as the payload");
             }
         }
         Ok(())
@@ -110,6 +111,7 @@ fn copy_spans(spans: &[Span<'_>], to: &[WritableSpan<'_>]) -> Result<(), AccessE
         let mut done = 0;
         while done < span.len() {
             let Some(target) = piece else { return Err(AccessError::OutOfBounds) };
+            debug_assert!(full <= target.len() && done < span.len());
             let len = (target.len() - full).min(span.len() - done);
             if let (Some(from), Some(target)) = (span.part(done, len), target.at(full)) {
                 target.copy_from(&from)?;

@@ -51,7 +51,7 @@ pub enum WindowError {
 
 /// A window in the table of keys. Each binding changes the low 8 bits of its key.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct MemoryWindow {
     pub(super) pd: PdId,
     pub(super) kind: WindowType,
     state: Mutex<State>,
@@ -63,7 +63,7 @@ struct State {
     bound: Option<(Binding, Qpn)>,
 }
 
-impl Window {
+impl MemoryWindow {
     pub(super) fn new(pd: PdId, kind: WindowType, key: Key) -> Self {
         Self { pd, kind, state: Mutex::new(State { key, bound: None }) }
     }
@@ -95,6 +95,7 @@ impl Window {
             return Err(AccessError::OutOfBounds);
         }
         let at = binding.addr.checked_add(offset).ok_or(AccessError::OutOfBounds)?;
+        debug_assert!(at >= binding.addr && at - binding.addr + len <= binding.length);
         Ok((binding.region, at))
     }
 
@@ -119,6 +120,7 @@ impl Window {
             WindowType::Type2 if state.bound.is_some() => return Err(WindowError::Bound),
             _ => {}
         }
+        debug_assert!(self.kind == WindowType::Type1 || binding.length > 0);
         state.key = Key::new(state.key.value() & !0xff | u32::from(new_key));
         let bound = (binding.length > 0).then_some((binding, qpn));
         let before = std::mem::replace(&mut state.bound, bound);

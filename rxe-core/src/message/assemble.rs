@@ -19,12 +19,12 @@ pub(crate) struct Assembly {
     message: Message,
     /// A receive taken from the queue for a message that was then rejected. The next message that
     /// needs a receive reuses it. It is boxed because it is rarely present.
-    spare: Option<Box<Spare>>,
+    carried_over_receive: Option<Box<CarriedOver>>,
 }
 
 /// A receive that was taken and not used.
 #[derive(Debug)]
-struct Spare {
+struct CarriedOver {
     receive: RecvRequest,
     /// The shared queue that an XRC message named.
     target: Option<Arc<SharedReceiveQueue>>,
@@ -67,6 +67,11 @@ impl Assembly {
         }
     }
 
+    /// Returns whether a message has begun and is not complete.
+    pub(crate) fn is_arriving(&self) -> bool {
+        !matches!(self.message, Message::None)
+    }
+
     /// Receives a packet, or a coalesced segment, of a SEND. Its order and length have been
     /// checked. If a coalesced segment is refused, the receive that it took is reused by its first
     /// packet.
@@ -76,6 +81,7 @@ impl Assembly {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<Delivered, ResponderError> {
+        debug_assert_ne!(packet.info().starts, self.is_arriving(), "the order was checked");
         if packet.info().starts {
             let receive = self.take_receive(view, ctx).ok_or(ResponderError::ReceiverNotReady)?;
             let target = view.target.cloned();
@@ -83,7 +89,7 @@ impl Assembly {
         }
         self.fill(view, ctx, packet).inspect_err(|_| {
             if packet.count() > 1 && packet.info().starts {
-                self.give_up();
+                self.requeue_receive();
             }
         })
     }
@@ -91,22 +97,24 @@ impl Assembly {
     /// Takes the next receive, first the one in `spare`.
     fn take_receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
         let number = |target: Option<&Arc<SharedReceiveQueue>>| target.map(|srq| srq.number());
-        match self.spare.as_ref().map(|spare| number(spare.target.as_ref())) {
+        match self.carried_over_receive.as_ref().map(|carried| number(carried.target.as_ref())) {
             None => view.take_receive(ctx),
             Some(named) if named == number(view.target) => {
-                self.spare.take().map(|spare| spare.receive)
+                self.carried_over_receive.take().map(|carried| carried.receive)
             }
             Some(_) => {
-                // The message of the spare receive did not come again, but one for another queue.
-                // No other message will use that receive.
-                self.flush_spare(view, ctx);
+                // The message of the carried-over receive did not come again, but one for another
+                // queue. No other message will use that receive.
+                self.flush_carried_over(view, ctx);
                 view.take_receive(ctx)
             }
         }
     }
 
-    fn flush_spare(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
-        if let Some(Spare { receive, target }) = self.spare.take().map(|spare| *spare) {
+    fn flush_carried_over(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        if let Some(CarriedOver { receive, target }) =
+            self.carried_over_receive.take().map(|carried| *carried)
+        {
             let view = QpView { target: target.as_ref(), ..*view };
             complete_receive_failed(&view, ctx, &receive, Status::WorkRequestFlushed);
         }
@@ -128,6 +136,7 @@ impl Assembly {
         }
         let bytes = packet.source();
         let total = *received + bytes.len() as u64;
+        debug_assert!(*received <= receive.capacity(), "{received} received");
         if total > receive.capacity() {
             return Err(ResponderError::MessageTooLong);
         }
@@ -170,9 +179,10 @@ impl Assembly {
         // The order of checks is resources, then length, then rkey. A receive found here may be
         // taken by another QP a moment later, so only the choice of the error depends on this
         // check.
-        if info.completes_recv && self.spare.is_none() && view.has_no_receive() {
+        if info.completes_recv && self.carried_over_receive.is_none() && view.has_no_receive() {
             return Err(ResponderError::ReceiverNotReady);
         }
+        debug_assert!(received <= len && packet.info().starts != self.is_arriving());
         let total = received.checked_add(size).ok_or(ResponderError::BadLength)?;
         let fits = if info.ends { total == len } else { total < len };
         if !fits || u64::from(len) > view.identity.max_message {
@@ -202,10 +212,13 @@ impl Assembly {
         }
         if let Some(Err(why)) = place.map(|place| bytes.write_to(&[place])) {
             if let Some(receive) = receive {
-                self.spare = Some(Box::new(Spare { receive, target: view.target.cloned() }));
+                debug_assert!(self.carried_over_receive.is_none(), "it would have been taken");
+                self.carried_over_receive =
+                    Some(Box::new(CarriedOver { receive, target: view.target.cloned() }));
             }
             return Err(ResponderError::RemoteAccess(why));
         }
+        debug_assert!(receive.is_some() == info.completes_recv, "a receive for an immediate");
         self.message = Message::Write { va, rkey, len, received: total };
         if !info.ends {
             return Ok(Delivered::Part);
@@ -227,17 +240,20 @@ impl Assembly {
     }
 
     /// Abandons the message. The next message reuses the receive that it had taken.
-    pub(crate) fn give_up(&mut self) {
-        // This never overwrites a spare receive: the message would have taken that one.
+    pub(crate) fn requeue_receive(&mut self) {
+        // This never overwrites a carried-over receive: the message would have taken that one.
         if let Message::Send { receive, target, .. } = std::mem::take(&mut self.message) {
-            self.spare = Some(Box::new(Spare { receive, target }));
+            debug_assert!(self.carried_over_receive.is_none());
+            self.carried_over_receive = Some(Box::new(CarriedOver { receive, target }));
         }
+        debug_assert!(!self.is_arriving());
     }
 
     /// Completes the receive in use and the receives of the QP's own queue as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         self.fail(view, ctx, Status::WorkRequestFlushed);
-        self.flush_spare(view, ctx);
+        self.flush_carried_over(view, ctx);
+        debug_assert!(!self.is_arriving() && self.carried_over_receive.is_none());
         while let Some(receive) = view.handle.rq.take_own() {
             complete_receive_failed(view, ctx, &receive, Status::WorkRequestFlushed);
         }
@@ -245,8 +261,8 @@ impl Assembly {
 
     /// Drops the message and all posted receives without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
-        self.give_up();
-        if self.spare.take().is_some() {
+        self.requeue_receive();
+        if self.carried_over_receive.take().is_some() {
             handle.rq.release();
         }
         while handle.rq.take_own().is_some() {
@@ -265,6 +281,8 @@ pub(crate) fn complete_receive(
     packet: &Packet<'_>,
     ipv4: bool,
 ) {
+    debug_assert!(packet.info().ends, "a message is complete with its last packet");
+    debug_assert!(op != CompletionOp::RecvRdmaWithImm || packet.imm().is_some());
     view.handle.rq.release();
     ctx.events.counters.rdma_recvs += 1;
     let invalidated = packet.ieth().map(|key| Immediate::Invalidated(Key::new(key)));
@@ -288,6 +306,7 @@ pub(crate) fn complete_receive_failed(
     receive: &RecvRequest,
     status: Status,
 ) {
+    debug_assert_ne!(status, Status::Success);
     view.handle.rq.release();
     let completion = Completion {
         op: CompletionOp::Recv,

@@ -39,6 +39,7 @@ pub(crate) struct Segment<'a> {
 /// Returns the number of packets of a message of `len` bytes: one for an empty message.
 pub(crate) fn packets(len: u32, mtu: usize) -> u32 {
     let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
+    debug_assert!(mtu > 0, "a packet carries something");
     len.div_ceil(mtu).max(1)
 }
 
@@ -49,6 +50,7 @@ impl<'a> Segment<'a> {
     pub(crate) fn new(message: Outgoing<'a>, index: u32, packets: u32) -> Self {
         let wqe = &message;
         let Outgoing { service, mtu, dest_qp, .. } = message;
+        debug_assert!(packets > 0 && index + packets <= wqe.packets, "{packets} from {index} on");
         let psn = wqe.first.add(index);
         let start = u64::from(index) * mtu as u64;
         let rest = u64::from(wqe.len) - start.min(u64::from(wqe.len));
@@ -120,6 +122,9 @@ impl<'a> Segment<'a> {
         };
         let opcode = opcode.expect("a QP accepts only what its service sends");
         let len = usize::try_from(len).expect("a segment at most");
+        debug_assert!(len as u64 <= most && start + len as u64 <= u64::from(wqe.len).max(start));
+        debug_assert!(ends || len == 0 || len as u64 == most, "only the last packet is short");
+        debug_assert!(!starts || index == 0, "a message starts once");
         let mut bth = Bth::new(opcode, dest_qp, psn);
         bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);
         let payload = &message.request.payload;
@@ -148,6 +153,7 @@ impl<'a> Segment<'a> {
         ack_req: bool,
         count: u16,
     ) -> Result<bool, AccessError> {
+        debug_assert!(count > 0 && (count == 1 || !self.kernel_icrc));
         self.bth.ack_req = ack_req;
         if !self.kernel_icrc {
             return self.with_payload(memory, |payload| {

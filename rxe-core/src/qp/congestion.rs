@@ -1,11 +1,14 @@
-//! Congestion control. Packets with a congestion mark are answered with notifications (CNP), and a
-//! notification slows the sender down as in DCQCN. IBTA A17.9; Zhu et al., "Congestion Control for
-//! Large-Scale RDMA Deployments", SIGCOMM 2015.
+//! Congestion control by marks (DCQCN). The receiver answers packets with a congestion mark (ECN) with
+//! notifications (CNP); the sender reduces its rate for each. IBTA A17.9; Zhu et al., "Congestion
+//! Control for Large-Scale RDMA Deployments", SIGCOMM 2015.
 //!
-//! Packets are sent as "ECN capable" until the peer has shown that it does not take part. A switch
-//! marks ECN capable packets instead of dropping them; with such a peer nobody would slow down.
-//! Kernel rxe does not take part. All this costs a queue pair that was never notified one
-//! comparison.
+//! Packets are sent as "ECN capable" until the peer has shown that it does not take part. Switches mark
+//! ECN capable packets instead of dropping them, so with a peer that ignores marks, as kernel
+//! `rdma_rxe` does, no sender would slow down. A queue pair that was never notified pays one comparison
+//! per turn.
+//!
+//! The pace holds for requests and READ responses together, so it belongs to the queue pair and not to
+//! its requester. Losses are the requester's business ([`Controller`](crate::rc::Controller)).
 
 use std::time::Duration;
 
@@ -14,11 +17,11 @@ use crate::wire::NetHeader;
 
 /// ECN capable transport, ECT(0). RFC 3168.
 const ECT: u8 = 0b10;
-/// The bits of ECN in the type of service.
+/// The ECN bits of the type of service.
 const ECN: u8 = 0b11;
-/// If none of the peer's first packets, so many, is ECN capable, the peer does not take part.
+/// If none of the peer's first `PROBE` packets is ECN capable, the peer does not take part.
 const PROBE: u8 = 32;
-/// The least time between two notifications: the notification point's timer of DCQCN.
+/// The shortest time between two notifications: DCQCN's notification point timer.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 /// The congestion state of a queue pair, for both directions.
@@ -35,7 +38,7 @@ pub(super) struct Congestion {
 /// Whether the peer takes part in congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// Not known yet: so many packets have come, and none was ECN capable.
+    /// Not known yet. The number of packets that have arrived, none of them ECN capable.
     Unknown(u8),
     Yes,
     No,
@@ -52,14 +55,14 @@ impl Congestion {
         Self { on, ..Self::default() }
     }
 
-    /// Whether packets with these headers would change something here.
+    /// Returns whether packets with these headers would change this state.
     pub(super) fn learns_from(&self, net: &NetHeader) -> bool {
         let known = if net.tos & ECN != 0 { Peer::Yes } else { Peer::No };
         let same = self.peer == known || (self.peer, known) == (Peer::Yes, Peer::No);
         self.on && (!same || net.congestion_experienced())
     }
 
-    /// Looks at the headers of a packet from the peer. Returns whether a notification is now due.
+    /// Reads the ECN bits of a packet from the peer. Returns whether a notification is now due.
     pub(super) fn observe(&mut self, now: Time, net: &NetHeader) -> bool {
         if !self.on {
             return false;
@@ -67,6 +70,7 @@ impl Congestion {
         if net.tos & ECN != 0 {
             self.peer = Peer::Yes;
         } else if let Peer::Unknown(seen) = self.peer {
+            debug_assert!(seen < PROBE);
             self.peer = if seen + 1 >= PROBE { Peer::No } else { Peer::Unknown(seen + 1) };
         }
         let silent = |last: Time| now.since(last) >= CNP_INTERVAL;
@@ -78,7 +82,7 @@ impl Congestion {
         false
     }
 
-    /// Returns whether a notification is due, and clears that.
+    /// Takes the notification that is due. Returns whether there was one.
     pub(super) fn take_cnp(&mut self) -> bool {
         std::mem::take(&mut self.cnp_due)
     }
@@ -87,12 +91,14 @@ impl Congestion {
         self.cnp_due
     }
 
-    /// The type of service of packets to the peer: `tos` with the ECN bits set or cleared.
+    /// Returns the type of service of packets to the peer: `tos` with the ECN bits set or cleared.
     pub(super) fn mark(&self, tos: u8) -> u8 {
-        if self.on && self.peer != Peer::No { tos & !ECN | ECT } else { tos & !ECN }
+        let marked = if self.on && self.peer != Peer::No { tos & !ECN | ECT } else { tos & !ECN };
+        debug_assert_eq!((marked ^ tos) & !ECN, 0, "only the ECN bits change");
+        marked
     }
 
-    /// The peer has sent a notification: reduces the rate. Returns whether this side takes part.
+    /// Reduces the rate, because the peer has sent a notification. Returns whether this side takes part.
     pub(super) fn notified(&mut self, now: Time) -> bool {
         if !self.on {
             return false;
@@ -103,7 +109,7 @@ impl Congestion {
         true
     }
 
-    /// How many packets of `mtu` bytes may be sent now.
+    /// Returns how many packets of `mtu` bytes may be sent now. Begins to hold sending up if none may.
     pub(super) fn allowance(&mut self, now: Time, mtu: usize) -> usize {
         let Some(pace) = &mut self.pace else { return usize::MAX };
         pace.recover(now);
@@ -122,28 +128,28 @@ impl Congestion {
         }
     }
 
-    /// Whether a rate limit is in force.
+    /// Returns whether a rate limit is in force.
     pub(super) fn is_pacing(&self) -> bool {
         self.pace.is_some()
     }
 
-    /// The rate limit in force, in bytes per second.
+    /// Returns the rate limit in force, in bytes per second.
     pub(super) fn rate(&self) -> Option<u64> {
         self.pace.as_ref().map(|pace| pace.current)
     }
 
-    /// When sending may go on, if it was held up.
+    /// Returns when sending may continue, if it is held up.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.pace.as_ref().and_then(|pace| pace.held.then_some(pace.next))
     }
 
-    /// Whether sending waits for [`Congestion::deadline`].
+    /// Returns whether sending waits for [`Congestion::deadline`].
     pub(super) fn is_held(&self) -> bool {
         self.deadline().is_some()
     }
 
-    /// Whether the last packet used up the pace for longer than until now. A request may wait for that,
-    /// or the packet that asks for an acknowledgement.
+    /// Returns whether more was sent than the pace allows until now. A request, or the packet that asks
+    /// for an acknowledgement, may be waiting for that.
     pub(super) fn is_ahead(&self, now: Time) -> bool {
         self.pace.as_ref().is_some_and(|pace| pace.next > now)
     }
@@ -155,10 +161,11 @@ impl Congestion {
         {
             pace.held = false;
         }
+        debug_assert!(self.deadline().is_none_or(|at| at > now), "a wait that is over ends");
     }
 }
 
-/// Measures the present rate: the first notification reduces from there.
+/// Measures the present rate, which the first notification reduces.
 #[derive(Debug, Default)]
 struct Meter {
     since: Option<Time>,
@@ -173,8 +180,9 @@ impl Meter {
     fn add(&mut self, now: Time, bytes: u64) {
         let since = *self.since.get_or_insert(now);
         if now.since(since) >= Self::PERIOD {
-            // What is sent now is of the next period: this one may have been a pause.
+            // These bytes belong to the next period: before them there may have been a pause.
             self.rate = per_second(self.bytes, now.since(since));
+            debug_assert!(self.since.is_some_and(|since| since <= now), "time goes on");
             (self.since, self.bytes) = (Some(now), 0);
         }
         self.bytes += bytes;
@@ -193,15 +201,15 @@ fn per_second(bytes: u64, time: Duration) -> u64 {
     bytes.saturating_mul(1_000_000_000) / nanos
 }
 
-/// The reaction point of DCQCN: a rate that notifications cut and time restores.
+/// DCQCN's reaction point: a rate that notifications cut and time restores.
 #[derive(Debug)]
 struct Pace {
     /// Bytes per second.
     current: u64,
     target: u64,
-    /// The rate before the first notification. When it is reached again, pacing ends.
+    /// The rate before the first notification. Pacing ends when it is reached again.
     full: u64,
-    /// How congested the network is believed to be, in 1024ths.
+    /// DCQCN's estimate of the congestion, in 1/1024.
     alpha: u64,
     alpha_at: Time,
     increase_at: Time,
@@ -215,18 +223,18 @@ struct Pace {
 
 impl Pace {
     const ONE: u64 = 1024;
-    /// 1/g of the paper: alpha moves by 1/16 of the distance each time.
+    /// 1/g of the paper: each step moves alpha by 1/16 of the distance.
     const G: u64 = 16;
     const ALPHA_TIMER: Duration = Duration::from_micros(55);
     const INCREASE_TIMER: Duration = Duration::from_micros(300);
-    /// Increases that only restore the target.
+    /// How many increases after a cut only approach the old rate.
     const FAST_RECOVERY: u32 = 5;
-    /// Bytes per second that the target grows by in each increase after that.
+    /// Growth of the target in each further increase, in bytes per second.
     const ADDITIVE: u64 = 1_000_000;
-    /// Bytes per second that it grows by after as many increases again.
+    /// Growth of the target after `2 * FAST_RECOVERY` increases, in bytes per second.
     const HYPER: u64 = 10_000_000;
     const MINIMUM: u64 = 500_000;
-    /// How far ahead of its pace a QP may send, so that packets still leave in bursts.
+    /// How far ahead of its pace a QP may send, so that packets still leave in bursts of a system call.
     const BURST: Duration = Duration::from_micros(20);
 
     fn new(now: Time, measured: u64) -> Self {
@@ -246,7 +254,7 @@ impl Pace {
     }
 
     fn cut(&mut self, now: Time) {
-        // An honest peer sends one notification in this time; a flood counts as one.
+        // A conforming peer sends at most one CNP in this time; a flood of them counts as one.
         if self.last_cut.is_some_and(|last| now.since(last) < CNP_INTERVAL) {
             return;
         }
@@ -269,7 +277,7 @@ impl Pace {
         debug_assert!(self.full >= 10 * Self::MINIMUM);
     }
 
-    /// Restores the rate for the time that has passed until now.
+    /// Applies the increases of the time that has passed until `now`.
     fn recover(&mut self, now: Time) {
         while self.alpha_at <= now && self.alpha > 0 {
             self.alpha -= self.alpha.div_ceil(Self::G).min(self.alpha);
@@ -285,6 +293,8 @@ impl Pace {
             }
             self.current = (self.current + self.target).div_ceil(2);
         }
+        debug_assert!(self.alpha_at > now || self.alpha == 0, "alpha has decayed until now");
+        debug_assert!(self.increase_at > now || self.is_over(), "the rate has grown until now");
         self.check();
     }
 
@@ -306,6 +316,7 @@ impl Pace {
     fn sent(&mut self, now: Time, bytes: u64) {
         let nanos = bytes.saturating_mul(1_000_000_000) / self.current.max(1);
         self.next = self.next.max(now) + Duration::from_nanos(nanos);
+        debug_assert!(self.next >= now, "a pace is never behind");
     }
 }
 
@@ -341,7 +352,7 @@ mod tests {
         assert_eq!(Congestion::new(false).mark(0), 0);
     }
 
-    /// Sends packets of 1,000 bytes as fast as allowed, for `micros`. Returns bytes per second.
+    /// Sends packets of 1,000 bytes as fast as allowed for `micros`. Returns bytes per second.
     fn rate(congestion: &mut Congestion, start: u64, micros: u64) -> u64 {
         let mut sent = 0;
         for now in start..start + micros {
@@ -374,7 +385,7 @@ mod tests {
     fn the_first_cut_is_from_the_rate_of_the_burst_that_follows_a_pause() {
         let mut congestion = Congestion::new(true);
         for start in [0, 5000, 1_000_000] {
-            // 200 kB at once. The notification comes before any more is sent.
+            // A burst of 200 kB. The notification arrives before more is sent.
             congestion.sent(at(start), 200_000);
             congestion.notified(at(start + 100));
             // Half of 200 kB in 100 µs.

@@ -1,12 +1,12 @@
 //! Queue pairs: attributes, the state machine and the parts. IBTA 10.2.4, 10.3, 11.2.5.
 //!
-//! A queue pair has a send side (a requester) and a receive side (a responder). All they share is a
-//! read-only view of the queue pair.
+//! A queue pair has a send side (a requester) and a receive side (a responder). They share nothing but
+//! a read-only view of the queue pair.
 
 mod congestion;
 mod modify;
-mod sides;
 mod state;
+mod transport;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,63 +20,64 @@ pub use state::{Transition, check_modify, transitions};
 use crate::event::Event;
 use crate::prefetch;
 use crate::queue::SharedReceiveQueue;
-use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, Window};
+use crate::rc::Controller;
+use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, SendLimits};
 use crate::types::{Psn, Time};
 use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
 
 use congestion::Congestion;
-pub use sides::SendProgress;
-use sides::{RecvSide, SendFailure, SendSide};
+pub use transport::SendProgress;
+use transport::{RecvSide, SendFailure, SendSide};
 
-/// A queue pair as its engine holds it. Everything that a packet touches is in one block of few
-/// cache lines, because with ten thousand queue pairs every line is a cache miss. The rest is
-/// behind the handle.
+/// A queue pair, as its engine stores it. Everything that a packet touches is in one block of ten cache
+/// lines, because with ten thousand queue pairs every line is a cache miss. The rest is in the handle.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Qp {
     pub(crate) handle: Arc<QpHandle>,
     pub(crate) identity: QpIdentity,
     attr: QpAttr,
-    /// How packets to the peer are addressed; known from RTR on, but for the source port.
+    /// The network header of packets to the peer: set from RTR on, the source port from the start.
     net: NetHeader,
     send: SendSide,
     recv: RecvSide,
     congestion: Congestion,
-    /// The last attempt to send was stopped by pacing before it looked for something to send.
+    /// Pacing stopped the last attempt to send before it looked for requests.
     cut_off: bool,
-    /// Requests used up the batch or the pace before all responses were sent. Next time only responses are.
-    answers_wait: bool,
-    /// Whether the first packet of the peer has been seen.
+    /// Requests used up the batch or the pace before all responses were sent. The next turn sends only
+    /// responses, so that requests cannot starve them.
+    responses_wait: bool,
+    /// The first packet of the peer has arrived.
     established: bool,
-    /// Where it is in the engine's lists.
+    /// The QP's entries in the engine's lists.
     pub(crate) scheduled: Scheduled,
 }
 
-/// Where a QP is in the engine's lists.
+/// The entries of a QP in the engine's lists.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Scheduled {
-    /// In the list of those that may have something to send.
+    /// The QP is in the ready list.
     pub(crate) ready: bool,
-    /// Which list that is: there is one for each source port.
+    /// Which ready list it belongs to: there is one for each source port.
     pub(crate) list: u8,
-    /// Its [`Qp::load`], as its peer's account has it.
-    pub(crate) load: u16,
-    /// The number of its peer, which other QPs may have too; 0 if it has none.
+    /// The [`Qp::inflight_weight`] that the sums of its peer include.
+    pub(crate) inflight_weight: u16,
+    /// The number of the peer, which QPs to one address share; 0 without a peer.
     pub(crate) peer: u32,
-    /// Its entry among the timers.
+    /// The time of its entry among the timers.
     pub(crate) timer: Option<Time>,
 }
 
-/// What a QP would do if it was let to send.
+/// What a QP would send if it had its turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
-    /// Something.
+    /// There is something to send.
     pub(crate) any: bool,
-    /// More than acknowledgements; those may wait.
+    /// There is more to send than acknowledgements, which may wait.
     pub(crate) urgent: bool,
 }
 
-/// Borrows the view of a QP, so that its sides can still be borrowed mutably.
+/// Borrows the view of a QP. A macro, so that its two sides can still be borrowed mutably.
 macro_rules! view_of {
     ($qp:expr, $ctx:expr) => {
         QpView {
@@ -84,7 +85,7 @@ macro_rules! view_of {
             identity: &$qp.identity,
             attr: &$qp.attr,
             net: &$qp.net,
-            window: $ctx.window,
+            limits: $ctx.limits,
             target: None,
         }
     };
@@ -104,7 +105,7 @@ impl Qp {
             recv: RecvSide::idle(service),
             congestion: Congestion::default(),
             cut_off: false,
-            answers_wait: false,
+            responses_wait: false,
             established: false,
             scheduled: Scheduled::default(),
         }
@@ -114,22 +115,22 @@ impl Qp {
         self.attr.qp_state
     }
 
-    /// The message sequence number, if the service is reliable.
+    /// Returns the message sequence number, if the service is reliable.
     pub(crate) fn msn(&self) -> Option<u32> {
         self.recv.msn()
     }
 
-    /// How far it has sent.
+    /// Returns how far the QP has sent.
     pub(crate) fn send_progress(&self) -> SendProgress {
         self.send.progress()
     }
 
-    /// The PSN of the next request, unless it is for datagrams.
+    /// Returns the PSN of the next request; `None` for UD.
     pub(crate) fn expected_psn(&self) -> Option<Psn> {
         self.recv.expected()
     }
 
-    /// The rate that congestion control allows, in bytes per second, if it limits.
+    /// Returns the rate that congestion control allows, in bytes per second; `None` without a limit.
     pub(crate) fn rate_limit(&self) -> Option<u64> {
         self.congestion.rate()
     }
@@ -138,43 +139,47 @@ impl Qp {
         &self.attr
     }
 
-    /// The attributes as a program queries them: with the PSNs of the next packets.
+    /// Returns the attributes as a program queries them, with the PSNs of the next packets.
     pub(crate) fn query(&self) -> QpAttr {
         let sq_draining = self.state() == QpState::Sqd && self.send.is_draining();
         let rq_psn = self.expected_psn().unwrap_or(self.attr.rq_psn);
         QpAttr { sq_draining, sq_psn: self.send_progress().psn, rq_psn, ..self.attr }
     }
 
-    /// The addresses that packets to the peer carry; those from it must carry the reverse.
+    /// Returns the network header of packets to the peer. Packets from the peer must have the reverse
+    /// addresses.
     pub(crate) fn net(&self) -> &NetHeader {
         &self.net
     }
 
-    /// The address that it is connected to.
+    /// Returns the address of the peer, if the QP is connected and its service is reliable.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         let reliable = !matches!(self.identity.service, QpType::Ud | QpType::Uc);
         let connected = !matches!(self.state(), QpState::Reset | QpState::Init);
         (reliable && connected).then_some(self.net.dst)
     }
 
-    /// How many packets it has on the way, and at least one, if these and what it has to send matter to
-    /// others that send to the same peer; otherwise 0.
+    /// Returns the QP's weight in the window that it shares with others to the same peer: its packets in
+    /// flight, at least 1; 0 if it has few in flight and no more to send.
     #[inline]
-    pub(crate) fn load(&self) -> u16 {
-        self.send.load()
+    pub(crate) fn inflight_weight(&self) -> u16 {
+        self.send.inflight_weight()
     }
 
-    /// Takes a packet for this QP. Its headers and its ICRC have been checked.
+    /// Receives a packet whose headers and ICRC have been checked.
     pub(crate) fn receive(&mut self, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {
         if packet.info().kind == OpKind::Cnp {
-            // It may have been on the way since before this connection. So it says nothing of the peer. And it
-            // is never answered with another notification, even if it carries a mark.
+            // A CNP may be older than this connection, so it does not count as the peer's first packet. It
+            // is never answered with another CNP, even if it carries a mark.
             ctx.events.emit(Event::CongestionNotified { qpn: self.identity.qpn });
-            if self.congestion.notified(ctx.now) {
-                self.send.notified(ctx);
+            if self.congestion.notified(ctx.now)
+                && let Some(control) = self.send.control()
+            {
+                control.on_marked(ctx.now);
             }
             return;
         }
+        debug_assert!(!matches!(self.state(), QpState::Reset | QpState::Init | QpState::Err));
         if !self.established {
             self.established = true;
             let (qpn, state) = (self.identity.qpn, self.state());
@@ -199,9 +204,9 @@ impl Qp {
         self.apply_outcome(ctx, result);
     }
 
-    /// Takes a coalesced segment of packets for this QP, all at once. Returns `false` if that is not possible, because
-    /// one of them may be refused, or has an effect beyond its message: they must be received one by one then, and
-    /// nothing has happened that this would not do again.
+    /// Receives a coalesced segment as one. Returns `false` if that is not possible, because one of its
+    /// packets may be refused or has an effect beyond its message. Then its packets must be received one
+    /// by one, which repeats whatever this call has done.
     pub(crate) fn receive_coalesced(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -211,6 +216,8 @@ impl Qp {
         if !self.established || self.congestion.learns_from(net) {
             return false;
         }
+        debug_assert!(packet.count() > 1 && packet.info().kind != OpKind::Cnp);
+        debug_assert!(!matches!(self.state(), QpState::Reset | QpState::Init | QpState::Err));
         let target = self.xrc_target(packet);
         let view = QpView { target: target.as_ref(), ..view_of!(self, ctx) };
         let result = if packet.info().is_request {
@@ -225,14 +232,14 @@ impl Qp {
         taken
     }
 
-    /// The shared receive queue that an XRC request names, if it is known.
+    /// Returns the shared receive queue that an XRC request names, if it exists.
     fn xrc_target(&self, packet: &Packet<'_>) -> Option<Arc<SharedReceiveQueue>> {
         let srq = packet.xrc_srq()?;
-        // The 8 bits above the number are reserved.
+        // The XRCETH has 8 reserved bits above the number.
         self.handle.init.xrcd.as_ref()?.find(srq & 0xff_ffff)
     }
 
-    /// Sends at most about `budget` packets. Returns whether more could be sent at once.
+    /// Sends at most about `budget` packets. Returns whether more could be sent immediately.
     pub(crate) fn transmit(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -240,7 +247,7 @@ impl Qp {
         budget: usize,
     ) -> bool {
         match self.state() {
-            // Requests that were posted since.
+            // Requests may have been posted since the state changed.
             QpState::Err => self.flush(ctx),
             QpState::Sqe => self.send.flush(&view_of!(self, ctx), ctx),
             _ => {}
@@ -255,14 +262,15 @@ impl Qp {
         }
         let mtu = self.attr.path_mtu.bytes();
         let allowed = self.congestion.allowance(ctx.now, mtu);
-        // Acknowledgements are not paced: the peer would take them for lost.
+        // Acknowledgements are not paced: the peer would think that its requests were lost.
         self.cut_off = allowed == 0;
-        let only_answers = !self.cut_off && std::mem::take(&mut self.answers_wait);
-        let mut more = only_answers;
+        let only_responses = !self.cut_off && std::mem::take(&mut self.responses_wait);
+        let mut more = only_responses;
         let mut requests = 0;
         // Requests first: an acknowledgement is smaller than most of them, so it can be the last
         // segment of the same burst, and both leave in one call.
-        if !(self.cut_off || only_answers) && matches!(self.state(), QpState::Rts | QpState::Sqd) {
+        if !(self.cut_off || only_responses) && matches!(self.state(), QpState::Rts | QpState::Sqd)
+        {
             let packets = batch.total().0;
             more |= self.request(ctx, batch, budget.min(allowed));
             requests = usize::try_from(batch.total().0 - packets).unwrap_or(usize::MAX);
@@ -272,11 +280,12 @@ impl Qp {
         let (unfinished, result) = self.recv.transmit(&view, ctx, batch, left);
         self.apply_outcome(ctx, result);
         let used_up = requests >= allowed || batch.is_full();
-        self.answers_wait |= unfinished && requests > 0 && used_up;
+        self.responses_wait |= unfinished && requests > 0 && used_up;
+        debug_assert!(requests == 0 || !self.cut_off, "a pace that is used up sends no requests");
         let bytes = batch.total().1 - before;
         self.congestion.sent(ctx.now, bytes);
         if bytes > 0 && self.congestion.is_pacing() {
-            self.send.restart_timer(&view_of!(self, ctx), ctx);
+            self.restart_timers(ctx.now);
         }
         if self.cut_off { self.recv.has_small_work() } else { more | unfinished }
     }
@@ -297,9 +306,9 @@ impl Qp {
         unfinished
     }
 
-    /// Tells the peer that its packets arrive marked.
+    /// Sends the peer a congestion notification: its packets arrive marked.
     fn notify_peer(&self, batch: &mut TxBatch) {
-        // The class that hardware sends its notifications in.
+        // DSCP 48, which hardware uses for CNPs, and ECT(0).
         const CNP_TOS: u8 = 0xc2;
         let net = NetHeader { tos: CNP_TOS, ..self.net };
         let bth = cnp::bth(self.attr.dest_qp_num);
@@ -310,21 +319,30 @@ impl Qp {
 
     /// Handles the timers that are due at `ctx.now`.
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
-        let view = view_of!(self, ctx);
         if self.congestion.is_held() || self.congestion.is_ahead(ctx.now) {
-            self.send.restart_timer(&view, ctx);
+            self.restart_timers(ctx.now);
         }
         self.congestion.release(ctx.now);
+        let view = view_of!(self, ctx);
         let result = self.send.handle_timeout(&view, ctx);
         self.apply_outcome(ctx, result);
     }
 
-    /// This host did not run for a while, so missing responses say nothing about the peer.
-    pub(crate) fn excuse(&mut self, ctx: &Ctx<'_>) {
-        self.send.excuse(&view_of!(self, ctx), ctx);
+    /// Excuses the peer for missing responses, because this host did not run for a while.
+    pub(crate) fn excuse(&mut self, now: Time) {
+        if let Some(control) = self.send.control() {
+            control.excuse(now);
+        }
     }
 
-    /// When it next wants to be called.
+    /// Gives the peer the whole timeout again, because this side held its requests back.
+    fn restart_timers(&mut self, now: Time) {
+        if let Some(control) = self.send.control() {
+            control.restart(now);
+        }
+    }
+
+    /// Returns when [`Qp::handle_timeout`] is to be called.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match (self.send.deadline(), self.congestion.deadline()) {
             (Some(send), Some(pace)) => Some(send.min(pace)),
@@ -332,22 +350,23 @@ impl Qp {
         }
     }
 
-    /// Prefetches what sending needs besides the QP itself.
+    /// Prefetches the memory that sending needs besides the QP itself.
     pub(crate) fn prefetch(&self) {
         prefetch::value(&*self.handle);
         self.send.prefetch();
     }
 
-    /// The program may have posted requests: its doorbell rang.
+    /// Records that the doorbell rang: the program may have posted requests.
     pub(crate) fn posted(&mut self) {
         self.handle.doorbell_seen();
         self.send.posted();
     }
 
-    /// What `transmit` would do.
-    pub(crate) fn work(&self, window: Window) -> Work {
+    /// Returns what [`Qp::transmit`] would send.
+    pub(crate) fn work(&self, limits: SendLimits) -> Work {
+        debug_assert_eq!(self.state(), self.handle.state());
         let (handle, identity, attr, net) = (&self.handle, &self.identity, &self.attr, &self.net);
-        let view = QpView { handle, identity, attr, net, window, target: None };
+        let view = QpView { handle, identity, attr, net, limits, target: None };
         let requests =
             matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&view);
         let cnp = self.congestion.has_cnp();
@@ -360,9 +379,18 @@ impl Qp {
         Work { any: cnp || any, urgent }
     }
 
-    /// Called at the end of every call: enters the error state if the call failed, and reports when
-    /// the send queue has drained.
+    /// Ends a call into the QP: enters the error state if the call failed, and reports that the send
+    /// queue has drained.
+    #[inline]
     fn apply_outcome(&mut self, ctx: &mut Ctx<'_>, result: Result<(), ConnectionError>) {
+        // Several times for each message nothing has failed, and no queue drains.
+        if result.is_err() || ctx.overflow || self.state() == QpState::Sqd {
+            self.apply_rare_outcome(ctx, result);
+        }
+    }
+
+    #[cold]
+    fn apply_rare_outcome(&mut self, ctx: &mut Ctx<'_>, result: Result<(), ConnectionError>) {
         if (result.is_err() || ctx.overflow) && self.state() != QpState::Err {
             self.enter_error(ctx);
         }
@@ -372,8 +400,8 @@ impl Qp {
         }
     }
 
-    /// Goes into the error state if a queue that it completes to has overflowed. Returns whether it did
-    /// so now.
+    /// Enters the error state if a completion queue of the QP has overflowed. Returns whether the state
+    /// changed.
     pub(crate) fn fail_if_overflowed(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let init = &self.handle.init;
         let behind = init.send_cq.is_overflowed() || init.recv_cq.is_overflowed();
@@ -384,7 +412,7 @@ impl Qp {
         fails
     }
 
-    /// Goes into the error state, and flushes also what was posted there since.
+    /// Enters the error state. In the error state, flushes requests that were posted since.
     pub(crate) fn fail(&mut self, ctx: &mut Ctx<'_>) {
         match self.state() {
             QpState::Reset => {}
@@ -396,6 +424,8 @@ impl Qp {
     fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
         self.set_state(QpState::Err);
         self.flush(ctx);
+        debug_assert!(self.send.deadline().is_none(), "what is flushed waits for nothing");
+        debug_assert_eq!(self.inflight_weight(), 0, "and is no weight on the peer");
         if self.handle.rq.is_shared() {
             ctx.events.emit(Event::LastWqeReached { qpn: self.identity.qpn });
         }
@@ -411,6 +441,7 @@ impl Qp {
         self.attr.qp_state = state;
         self.attr.cur_qp_state = state;
         self.handle.set_state(state);
+        debug_assert_eq!(self.handle.state(), state, "only the engine changes it");
     }
 }
 

@@ -1,12 +1,12 @@
-//! The modify call: everything is checked first, then everything is changed.
-//! IBTA 11.2.5.2.
+//! The modify call: checks everything first, then changes everything. IBTA 11.2.5.2.
 
 use super::congestion::Congestion;
-use super::sides::{RecvSide, SendSide};
+use super::transport::{RecvSide, SendSide};
 use super::{Qp, check_modify, view_of};
 use crate::config::Config;
 use crate::error::VerbsError;
 use crate::mem::MemoryGuard;
+use crate::rc::Controller;
 use crate::service::{Ctx, QpView};
 use crate::types::{AddressVector, AttrMask, QpAttr, QpState};
 use crate::wire::NetHeader;
@@ -36,6 +36,9 @@ impl Qp {
             .transpose()?;
 
         self.assign(new, mask);
+        if let Some(control) = self.send.control() {
+            control.set_limits(&self.attr);
+        }
         if let Some(net) = net {
             self.net = net;
         }
@@ -63,15 +66,16 @@ impl Qp {
             }
             _ => self.set_state(to),
         }
+        debug_assert_eq!(self.state(), to, "from {from:?}");
+        debug_assert!(to != QpState::Err || self.send.deadline().is_none(), "all is flushed");
         Ok(())
     }
 
-    /// Drops all posted requests and the whole connection state. No completions are made. Old
-    /// completions that are not polled yet are removed, as hardware providers do: a program that
-    /// uses the queue pair again must not take them for new ones. The windows that the old peer could
-    /// name are unbound.
+    /// Drops all posted requests, without completions, and the whole connection state. Completions that
+    /// are not polled yet are removed, as hardware providers do, so that a program that uses the queue
+    /// pair again does not take them for new ones. The QP's type 2 memory windows are unbound.
     pub(crate) fn reset(&mut self, mem: &MemoryGuard<'_>) {
-        // First, so that nothing more is posted.
+        // The state changes first, so that nothing more is posted.
         self.set_state(QpState::Reset);
         self.send.forget(&self.handle);
         self.recv.forget(&self.handle);
@@ -85,6 +89,11 @@ impl Qp {
         self.congestion = Congestion::default();
         self.attr = QpAttr::default();
         self.net = unconnected(self.net.src_port);
+        debug_assert_eq!(self.state(), self.handle.state(), "programs see the same state");
+        debug_assert!(
+            self.peer().is_none() && self.deadline().is_none() && self.rate_limit().is_none()
+        );
+        debug_assert_eq!(self.inflight_weight(), 0);
     }
 
     fn assign(&mut self, new: &QpAttr, mask: AttrMask) {
@@ -112,15 +121,17 @@ impl Qp {
             MAX_DEST_RD_ATOMIC => max_dest_rd_atomic,
             DEST_QPN => dest_qp_num,
         }
+        debug_assert!(attr.retry_cnt <= 7 && attr.rnr_retry <= 7, "fields of 3 bits");
+        debug_assert!(attr.pkey_index == 0 && attr.port_num <= 1, "checked before");
     }
 }
 
-/// The network header of a queue pair without a peer. It keeps its source port for life.
+/// Returns the network header of a queue pair without a peer. A QP never changes its source port.
 pub(super) fn unconnected(src_port: u16) -> NetHeader {
     NetHeader { src_port, ..NetHeader::default() }
 }
 
-/// The network header of packets to the peer of `av`.
+/// Returns the network header of packets to the address `av`.
 ///
 /// # Errors
 /// The GID index or the peer's GID is not valid, or their address families differ.
@@ -157,6 +168,9 @@ pub(crate) fn address(
     if dst.is_ipv6() {
         net.flow_label = av.flow_label & 0xf_ffff;
     }
+    debug_assert!(net.ttl > 0, "a packet must leave this host");
+    debug_assert_eq!(net.src.is_ipv4(), net.dst.is_ipv4());
+    debug_assert!(!net.dst.is_unspecified(), "a zero GID was refused");
     Ok(net)
 }
 

@@ -1,26 +1,25 @@
-//! The state transitions, and the attributes that each requires and allows, as a table.
+//! The state machine as a table: each transition with the attributes that it requires and allows.
 //! IBTA 10.3.1 and table 91 (11.2.5.2).
 
 use crate::error::VerbsError;
 use crate::types::{AttrMask, QpState, QpType};
 
-/// One transition of one service. The masks do not have [`AttrMask::STATE`], which all need.
+/// One transition of one service. The masks leave out [`AttrMask::STATE`], which all transitions need.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Transition {
     /// The state before.
     pub from: QpState,
-    /// The state after; that before, if only attributes change.
+    /// The state after. Equals `from` if only attributes change.
     pub to: QpState,
-    /// Attributes without which the call is refused.
+    /// Attributes that the call must set.
     pub required: AttrMask,
-    /// Attributes that the call may set too.
+    /// Attributes that the call may set.
     pub optional: AttrMask,
 }
 
-/// Checks a modify call's mask: `Ok` if the transition exists, no required attribute is missing and
-/// every attribute is allowed. Any state may go to RESET and to ERR, with no attribute but the
-/// state.
+/// Checks that a transition exists, that the mask has all attributes that the transition requires, and
+/// that it allows all others. Any state may go to RESET and to ERR, with no attribute but the state.
 ///
 /// # Errors
 /// [`VerbsError::InvalidTransition`], [`VerbsError::MissingAttributes`] or
@@ -51,7 +50,7 @@ pub fn check_modify(
     Ok(())
 }
 
-/// The transitions of a service, apart from those to RESET and ERR, which any state has.
+/// Returns the transitions of a service, without those to RESET and ERR, which every state has.
 pub fn transitions(service: QpType) -> &'static [Transition] {
     match service {
         QpType::Rc => &RC,
@@ -62,7 +61,7 @@ pub fn transitions(service: QpType) -> &'static [Transition] {
     }
 }
 
-/// The union of some bits, for constants.
+/// Returns the union of some masks; a `const fn`, for the tables.
 const fn bits(list: &[AttrMask]) -> AttrMask {
     let mut all = AttrMask::empty();
     let mut i = 0;

@@ -39,6 +39,7 @@ impl<T> Bounded<T> {
     fn count(&self) -> bool {
         let more = |places| {
             let (depth, len) = unpack(places);
+            debug_assert!(len <= depth, "{len} in {depth} places");
             (len < depth).then_some(places + 1)
         };
         // SeqCst: a thread that arms a completion queue and then finds it empty relies on this
@@ -79,7 +80,8 @@ impl<T> Bounded<T> {
     /// More than `depth` places are taken: returns their number. Nothing is changed.
     pub(crate) fn resize(&self, depth: u32) -> Result<(), u32> {
         let resized = |places| {
-            let (_, len) = unpack(places);
+            let (before, len) = unpack(places);
+            debug_assert!(len <= before, "{len} in {before} places");
             (len <= depth).then(|| pack(depth, len))
         };
         let result = self.places.fetch_update(Ordering::AcqRel, Ordering::Acquire, resized);

@@ -213,6 +213,7 @@ impl CompletionQueue {
         let all = older.len();
         older.retain(|completion| completion.qpn != qpn);
         let gone = all - older.len();
+        debug_assert!(older.iter().all(|completion| completion.qpn != qpn));
         // There are no more completions than places, so the number fits.
         self.list.free(u32::try_from(gone).unwrap_or(u32::MAX));
     }

@@ -47,6 +47,7 @@ impl Doorbells {
     }
 
     pub(crate) fn ring(&self, qpn: Qpn) {
+        debug_assert_ne!(qpn, Self::OVERFLOW, "that number stands for all queue pairs");
         self.rung.push(qpn);
     }
 

@@ -83,6 +83,8 @@ impl<T> WorkRing<T> {
         // no longer read.
         let outstanding = tail.wrapping_sub(self.released.load(Ordering::Acquire));
         let head = self.head.load(Ordering::Acquire);
+        debug_assert!(outstanding <= self.depth, "{outstanding} of {}", self.depth);
+        debug_assert!(tail.wrapping_sub(head) <= outstanding, "a released request was taken");
         if outstanding >= self.depth || tail.wrapping_sub(head) as usize > self.places.len() {
             return Err(PostError::Full);
         }
@@ -169,6 +171,7 @@ impl<T> WorkRing<T> {
     /// Returns the place of request `count`.
     #[inline]
     fn place(&self, count: u32) -> &Place<T> {
+        debug_assert!((self.places.len() + 1).is_power_of_two());
         let index = count.wrapping_sub(self.base.load(Ordering::Relaxed)) as usize;
         // `places.len()` is the number of places minus one, so all its low bits are ones.
         match index & self.places.len() {

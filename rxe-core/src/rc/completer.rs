@@ -7,18 +7,19 @@ use crate::service::{ConnectionError, Ctx, QpView, complete_send};
 use crate::types::Psn;
 use crate::wire::{Aeth, DropReason, NakCode, OpKind, Packet, Syndrome};
 
+use super::controller::{Acknowledged, Controller, Loss, Sent, Verdict};
 use super::inflight::{ResponseSkipped, Wqe};
 use super::requester::Requester;
-use super::retry::{Due, Exhausted};
 
-impl Requester {
-    /// Takes a response: READ data, an atomic's value, an acknowledgement or a NAK.
+impl<C: Controller> Requester<C> {
+    /// Receives a response: READ data, an atomic's value, an acknowledgement or a NAK.
     pub(crate) fn receive(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), ConnectionError> {
+        debug_assert!(!packet.info().is_request, "requests are for the responder");
         let psn = packet.psn();
         if !psn.before(self.inflight.high()) {
             ctx.drop_packet(view, DropReason::GhostAck);
@@ -34,8 +35,7 @@ impl Requester {
             ctx.drop_packet(view, DropReason::ReservedSyndrome);
             return Ok(());
         }
-        self.blocked = false;
-        self.answered = true;
+        self.control.on_response();
         let result = match packet.info().kind {
             OpKind::ReadResponse => self.data(view, ctx, packet),
             OpKind::AtomicAcknowledge => self.atomic(view, ctx, packet),
@@ -44,9 +44,9 @@ impl Requester {
         result.and_then(|()| self.reap(view, ctx))
     }
 
-    /// Takes a coalesced segment of READ data, if all of its packets are awaited and can be written; whether it has.
-    /// Otherwise nothing has happened, but that some of the data may have been written: the packets can be received one
-    /// by one.
+    /// Receives a coalesced segment of READ data, if all of its packets are expected and can be written.
+    /// Returns `false` if not. Then its packets can be received one by one; some of the data may have been
+    /// written already.
     pub(crate) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
@@ -54,6 +54,7 @@ impl Requester {
         packet: &Packet<'_>,
     ) -> Result<bool, ConnectionError> {
         let (psn, count) = (packet.psn(), u32::from(packet.count()));
+        debug_assert!(count > 1 && !packet.info().is_request);
         let awaited = psn == self.inflight.una() && !packet.next_psn().after(self.inflight.high());
         let Some(wqe) = self.inflight.front_started().filter(|_| awaited) else {
             return Ok(false);
@@ -80,13 +81,11 @@ impl Requester {
         if spans.and_then(|spans| bytes.write_to(&spans)).is_err() {
             return Ok(false);
         }
-        self.blocked = false;
-        self.answered = true;
+        self.control.on_response();
         self.inflight.answered_in_part(count - 1);
-        let una = self.inflight.una();
-        self.note_progress(view, ctx, 1);
-        (1..count).for_each(|_| self.window.on_progress(1, una));
+        self.acknowledged(ctx, 1, count - 1);
         self.answer_next(view, ctx);
+        debug_assert_eq!(self.inflight.una(), packet.next_psn(), "each packet is progress");
         self.reap(view, ctx)?;
         Ok(true)
     }
@@ -106,20 +105,13 @@ impl Requester {
             Syndrome::RnrNak { timer } => {
                 ctx.events.emit(Event::RnrNakReceived { qpn, psn });
                 self.acknowledge(view, ctx, psn)?;
-                if self.inflight.una() != psn || self.has_gone_back() {
+                if self.inflight.una() != psn {
                     return Ok(());
                 }
                 // `acknowledge` comes first: progress resets the retry counts.
-                match self.retry.receiver_not_ready(ctx.now, timer) {
-                    Ok(()) => {
-                        self.inflight.rewind();
-                        self.retry.stop_timing();
-                        Ok(())
-                    }
-                    Err(Exhausted) => {
-                        Err(self.fail_front(view, ctx, Status::RnrRetryExceeded, None))
-                    }
-                }
+                let outstanding = self.inflight.unacknowledged() > 0;
+                let verdict = self.control.on_not_ready(ctx.now, timer, outstanding);
+                self.obey(view, ctx, verdict)
             }
             Syndrome::Nak(code) => {
                 ctx.events.emit(Event::NakReceived { qpn, psn, code });
@@ -129,10 +121,7 @@ impl Requester {
                 }
                 let status = match code {
                     NakCode::PsnSequenceError => {
-                        if self.has_gone_back() {
-                            return Ok(());
-                        }
-                        return self.retry_or_fail(view, ctx, RetryCause::SequenceNak);
+                        return self.lost(view, ctx, RetryCause::SequenceNak);
                     }
                     NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
                         Status::RemoteInvalidRequest
@@ -149,13 +138,7 @@ impl Requester {
         }
     }
 
-    /// Whether the requester will send the oldest packet again anyway. A NAK that asks for it is then a
-    /// late copy.
-    fn has_gone_back(&self) -> bool {
-        self.inflight.unacknowledged() == 0 || self.retry.is_waiting()
-    }
-
-    /// Handles a READ response packet.
+    /// Handles a READ response.
     fn data(
         &mut self,
         view: &QpView<'_>,
@@ -205,8 +188,8 @@ impl Requester {
         self.deliver(view, ctx, 0, Source::Bytes(&value.to_ne_bytes()))
     }
 
-    /// A response acknowledges every request before its own. Returns whether it is then the next
-    /// expected response; drops the packet if not.
+    /// Acknowledges every request before the response's own. Returns whether the response is the next one
+    /// expected; if not, the packet is dropped.
     fn in_turn(
         &mut self,
         view: &QpView<'_>,
@@ -230,6 +213,7 @@ impl Requester {
         bytes: Source<'_>,
     ) -> Result<(), ConnectionError> {
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
+        debug_assert!(offset + bytes.len() as u64 <= u64::from(wqe.len).max(8), "checked before");
         if let Payload::Sges(list) = &wqe.request.payload
             && !bytes.is_empty()
         {
@@ -244,127 +228,98 @@ impl Requester {
         Ok(())
     }
 
-    /// The data for the oldest PSN is in the program's memory.
+    /// Records that the data for the oldest PSN is in the program's memory.
     fn answer_next(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         let una = self.inflight.una();
         if let Some(wqe) = self.inflight.answered() {
             complete_send(view, ctx, &wqe.request, Status::Success);
         }
-        self.on_progress(view, ctx, una);
+        self.on_progress(ctx, una);
     }
 
-    /// Completes everything before `to`. Starts a retry if `to` lies beyond a READ or atomic whose
-    /// response was lost.
+    /// Completes all requests before `to`. Starts a retry if `to` lies beyond a READ or atomic without a
+    /// response: that response was lost.
     fn acknowledge(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         to: Psn,
     ) -> Result<(), ConnectionError> {
+        debug_assert!(!to.after(self.inflight.high()), "a response is to what was sent");
         let una = self.inflight.una();
         let retire = |wqe: Wqe| complete_send(view, ctx, &wqe.request, Status::Success);
         let result = self.inflight.acknowledge(to, retire);
+        debug_assert!(!self.inflight.una().before(una), "what is acknowledged stays so");
         if self.inflight.una() != una {
-            self.on_progress(view, ctx, una);
+            self.on_progress(ctx, una);
         }
         match result {
             Ok(()) => Ok(()),
-            Err(ResponseSkipped) => {
-                let una = self.inflight.una();
-                if self.skipped_at == Some(una) || self.inflight.unacknowledged() == 0 {
-                    return Ok(());
-                }
-                self.skipped_at = Some(una);
-                self.retry_or_fail(view, ctx, RetryCause::ImpliedNak)
-            }
+            Err(ResponseSkipped) => self.lost(view, ctx, RetryCause::ImpliedNak),
         }
     }
 
-    fn on_progress(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>, before: Psn) {
-        let una = self.inflight.una();
-        let packets = u32::try_from(una.diff(before)).unwrap_or(0);
-        self.note_progress(view, ctx, packets);
-        self.window.on_progress(packets, una);
+    fn on_progress(&mut self, ctx: &Ctx<'_>, before: Psn) {
+        let packets = u32::try_from(self.inflight.una().diff(before)).unwrap_or(0);
+        debug_assert!(packets > 0 && packets < 1 << 23, "progress: {packets}");
+        self.acknowledged(ctx, packets, 1);
     }
 
-    /// Something was answered, at most so many packets by one response.
-    fn note_progress(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>, packets: u32) {
-        let una = self.inflight.una();
-        let outstanding = self.inflight.unacknowledged() > 0;
-        let before = self.retry.on_progress(ctx.now, view.attr, una, outstanding);
-        // After a round-trip timeout one packet was sent. If the response is for more, it is one to
-        // what was sent before: nothing was lost but time or an acknowledgement (as in RFC 3522).
-        if let Some(before) = before.filter(|_| packets > 1) {
-            self.window.restore(before);
+    /// Reports progress to the controller: `responses` responses that acknowledge `packets` packets each.
+    fn acknowledged(&mut self, ctx: &Ctx<'_>, packets: u32, responses: u32) {
+        let (una, outstanding) = (self.inflight.una(), self.inflight.unacknowledged() > 0);
+        let acknowledged = Acknowledged { una, packets, responses, outstanding };
+        if self.control.on_acknowledged(ctx.now, acknowledged) {
             self.inflight.forward();
             if self.inflight.unacknowledged() > 0 {
-                self.retry.on_sent(ctx.now, view.attr);
+                self.control.on_sent(ctx.now, Sent { packets: 0, asks: false, timed: None });
             }
         }
-        self.skipped_at = None;
     }
 
-    /// Goes back to send again, or fails the oldest request if no retries are left.
-    fn retry_or_fail(
+    /// Reports a loss to the controller, and obeys its verdict.
+    fn lost(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         cause: RetryCause,
     ) -> Result<(), ConnectionError> {
-        if self.retry.count_retry() == Err(Exhausted) {
-            return Err(self.fail_front(view, ctx, Status::RetryExceeded, None));
-        }
-        if let Some(wqe) = self.inflight.front_started() {
-            self.kernel_icrc ^= matches!(wqe.request.op, SendOp::Flush { .. });
-        }
-        let psn = self.inflight.una();
-        ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
-        match cause {
-            RetryCause::Timeout => {
-                self.window.on_timeout(self.inflight.high());
-                self.retry.on_loss(false);
-            }
-            _ => {
-                self.window.on_loss(self.inflight.high());
-                self.retry.on_loss(true);
-            }
-        }
-        if cause == RetryCause::SequenceNak && self.retry.back_off(ctx.now, view.attr) {
-            self.window.on_same_loss();
-        }
-        self.go_back();
-        Ok(())
-    }
-
-    /// Sends the oldest packet again, because no response came for some round trips. It, its response or
-    /// the NAK that named it was lost. The try goes on: this is no retry that counts.
-    fn resend(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
-        let answered = self.inflight.front_started().is_some_and(|w| w.request.op.is_answered());
-        if answered && !self.retry.has_lost() {
-            // Nothing was lost yet, there was only a congestion notification. The peer sends responses,
-            // unlike acknowledgements, at its own pace then.
-            return;
-        }
-        let (psn, cause) = (self.inflight.una(), RetryCause::RoundTripTimeout);
-        ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
-        self.skipped_at = None;
         let high = self.inflight.high();
-        if answered {
-            // Each packet of a READ's response is progress by itself, so nothing tells later whether
-            // the first request was answered after all. The window is not given up for that.
-            self.window.on_silence(high);
-        } else {
-            self.retry.save(self.window);
-            self.window.on_timeout(high);
+        let (outstanding, awaits_data) = (self.inflight.unacknowledged() > 0, self.awaits_data());
+        debug_assert!(self.inflight.is_busy(), "only what was sent is lost");
+        let loss = Loss { cause, high, outstanding, awaits_data };
+        let verdict = self.control.on_loss(ctx.now, loss);
+        if verdict == Verdict::GoBack {
+            let flush = |wqe: &Wqe| matches!(wqe.request.op, SendOp::Flush { .. });
+            if cause != RetryCause::RoundTripTimeout {
+                self.kernel_icrc ^= self.inflight.front_started().is_some_and(flush);
+            }
+            ctx.events.emit(Event::Retry { qpn: view.qpn(), psn: self.inflight.una(), cause });
         }
-        self.go_back();
+        self.obey(view, ctx, verdict)
     }
 
-    /// Everything outstanding is sent again, from the oldest PSN without a response.
-    fn go_back(&mut self) {
-        self.inflight.rewind();
-        self.retry.stop_timing();
-        self.blocked = false;
+    /// Sends again, gives up, or does nothing, as the controller says.
+    fn obey(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        verdict: Verdict,
+    ) -> Result<(), ConnectionError> {
+        match verdict {
+            Verdict::Ignore => Ok(()),
+            Verdict::GoBack => {
+                self.inflight.rewind();
+                debug_assert_eq!(self.inflight.next_psn(), self.inflight.una());
+                Ok(())
+            }
+            Verdict::GiveUp(status) => Err(self.fail_front(view, ctx, status, None)),
+        }
+    }
+
+    /// Returns whether the oldest request is a READ or atomic.
+    fn awaits_data(&self) -> bool {
+        self.inflight.front_started().is_some_and(|wqe| wqe.request.op.is_answered())
     }
 
     /// Handles the timer that is due at `ctx.now`, if any.
@@ -373,27 +328,15 @@ impl Requester {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
     ) -> Result<(), ConnectionError> {
-        match self.retry.due(ctx.now) {
+        let awaits_data = self.awaits_data();
+        match self.control.take_due(ctx.now, awaits_data) {
             None => Ok(()),
-            Some(Due::BackOffOver) => {
-                self.blocked = false;
-                Ok(())
-            }
-            Some(Due::RnrOver) => {
+            Some(cause @ RetryCause::ReceiverNotReady) => {
                 let (qpn, psn) = (view.qpn(), self.inflight.una());
-                let cause = RetryCause::ReceiverNotReady;
                 ctx.events.emit(Event::Retry { qpn, psn, cause });
-                self.blocked = false;
                 Ok(())
             }
-            Some(Due::AckTimeout) => {
-                self.skipped_at = None;
-                self.retry_or_fail(view, ctx, RetryCause::Timeout)
-            }
-            Some(Due::Resend) => {
-                self.resend(view, ctx);
-                Ok(())
-            }
+            Some(cause) => self.lost(view, ctx, cause),
         }
     }
 }

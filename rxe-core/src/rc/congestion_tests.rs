@@ -39,7 +39,7 @@ fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
     assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
 }
 
-/// It says nothing of the peer of this connection.
+/// A notification may be older than the connection.
 #[test]
 fn a_notification_is_not_the_first_packet_of_a_connection() {
     let mut pair = Pair::new();

@@ -10,12 +10,13 @@ use crate::wire::{NakCode, Syndrome};
 pub(super) struct Effect {
     /// The syndrome sent to the peer.
     pub(super) syndrome: Syndrome,
-    /// If set, the responder's queue pair goes into the error state, and a receive that the message
-    /// had taken completes with this status.
+    /// If set, the responder's queue pair enters the error state, and the receive that the message has
+    /// taken completes with this status.
     pub(super) fatal: Option<Status>,
 }
 
-/// The table. `rnr` is the time that a peer must wait after "receiver not ready".
+/// Returns the consequences of an error. `rnr` is the time that a peer must wait after "receiver not
+/// ready".
 pub(super) fn effect(error: ResponderError, rnr: RnrTimer) -> Effect {
     use NakCode::{InvalidRequest, PsnSequenceError, RemoteAccessError, RemoteOperationalError};
     let nak = |code, fatal| Effect { syndrome: Syndrome::Nak(code), fatal };
@@ -31,7 +32,7 @@ pub(super) fn effect(error: ResponderError, rnr: RnrTimer) -> Effect {
         | ResponderError::MisalignedAtomic => {
             nak(InvalidRequest, Some(Status::RemoteInvalidRequest))
         }
-        // Kernel rxe acknowledges the SEND and fails its own side alone.
+        // Kernel `rdma_rxe` acknowledges the SEND and fails only its own side.
         ResponderError::InvalidateRefused => {
             nak(RemoteAccessError, Some(Status::RemoteInvalidRequest))
         }

@@ -1,4 +1,4 @@
-//! The requests of a send queue, from when they are taken to when they complete.
+//! The requests that were taken from the send queue and are not complete.
 //!
 //! Invariants (checked in debug builds by [`Inflight::check`]):
 //! - the first `started` requests have PSNs, contiguous from the front's first to `assigned`;
@@ -18,7 +18,7 @@ use crate::queue::{SendRequest, Status};
 use crate::service::QpView;
 use crate::types::Psn;
 
-/// Half of all PSNs: of two that are further apart, nothing says which is the later.
+/// Half of the PSN space. Of two PSNs that are further apart, either may be the later one.
 const HALF: u32 = 1 << 23;
 
 /// A send request that is not complete.
@@ -27,15 +27,15 @@ pub(super) struct Wqe {
     pub(super) request: SendRequest,
     /// Bytes of the message.
     pub(super) len: u32,
-    /// Its first PSN, once started.
+    /// The first PSN, once the request is started.
     pub(super) first: Psn,
-    /// How many PSNs it takes: its packets or, for a READ, those of the response. 0 if the request
-    /// sends nothing.
+    /// How many PSNs the request takes: its packets or, for a READ, those of the response. 0 if the
+    /// request sends nothing.
     pub(super) packets: u32,
-    /// Packets that one READ request packet asks for. A long READ is split, so that each response
-    /// fits our receive buffer.
+    /// Packets that one READ request packet asks for. A long READ is split, so that each response fits
+    /// this host's receive buffer.
     pub(super) chunk: u32,
-    /// The request cannot be executed. It completes with this status when it is the oldest.
+    /// Set if the request cannot be executed: it completes with this status when it is the oldest.
     pub(super) failed: Option<Status>,
 }
 
@@ -45,7 +45,7 @@ impl Wqe {
         Self { request, len, first: Psn::ZERO, packets: 0, chunk: 1, failed: None }
     }
 
-    /// The message, to be cut into packets.
+    /// Returns the message, to be cut into packets.
     pub(super) fn outgoing(&self, view: &QpView<'_>) -> Outgoing<'_> {
         Outgoing {
             service: view.service(),
@@ -58,18 +58,19 @@ impl Wqe {
         }
     }
 
-    /// One past its last PSN.
+    /// Returns one past the last PSN.
     pub(super) fn end(&self) -> Psn {
         self.first.add(self.packets)
     }
 
-    /// Whether packet `index` is the last of the READ request that asked for it.
+    /// Returns whether packet `index` is the last that its READ request packet asked for.
     pub(super) fn ends_chunk(&self, index: u32) -> bool {
         self.left_in_chunk(index) == 1
     }
 
-    /// How many packets, from packet `index` on, the READ request asks for that asked for it.
+    /// Returns how many packets from `index` on the READ request packet asks for that covers `index`.
     pub(super) fn left_in_chunk(&self, index: u32) -> u32 {
+        debug_assert!(self.chunk > 0 && index < self.packets, "{index} of {self:?}");
         (self.chunk - index % self.chunk).min(self.packets - index)
     }
 }
@@ -89,7 +90,7 @@ pub(super) struct Inflight {
     una: Psn,
     /// The first PSN of the next request to start.
     assigned: Psn,
-    /// One past the highest PSN ever sent: a response from there on answers nothing that was sent.
+    /// One past the highest PSN ever sent. Responses to later PSNs are bogus.
     high: Psn,
     /// The last PSN of each READ request or atomic without a response.
     reads: VecDeque<Psn>,
@@ -103,13 +104,14 @@ impl Inflight {
     /// Adds a request that has no PSN yet.
     #[inline]
     pub(super) fn push(&mut self, wqe: Wqe) {
+        debug_assert!(wqe.packets == 0, "a request gets its PSNs when it starts");
         self.queue.push_back(wqe);
     }
 
     /// Prefetches the slot of the next request, if the queue is empty.
     pub(super) fn prefetch(&self) {
         if self.queue.is_empty() && self.queue.capacity() > 0 {
-            // The first slot of the empty queue. The address is only prefetched, never read.
+            // The first slot of the empty queue: the address is prefetched, never dereferenced.
             let at = self.queue.as_slices().0.as_ptr().cast::<u8>();
             (0..size_of::<Wqe>())
                 .step_by(64)
@@ -117,19 +119,20 @@ impl Inflight {
         }
     }
 
-    /// The request whose packet is next, and whether it is started; `None` if everything is sent.
+    /// Returns the request whose packet is next, and whether it is started. `None` if everything is sent.
     #[inline]
     pub(super) fn current(&self) -> Option<(&Wqe, bool)> {
         self.queue.get(self.cursor.wqe).map(|wqe| (wqe, self.cursor.wqe < self.started))
     }
 
-    /// The request after the current one.
+    /// Returns the request after the current one.
     pub(super) fn following(&self) -> Option<&Wqe> {
         self.queue.get(self.cursor.wqe + 1)
     }
 
-    /// Gives the current request its PSNs.
+    /// Starts the current request: assigns its PSNs.
     pub(super) fn start(&mut self, packets: u32, chunk: u32) {
+        debug_assert!(self.started < self.queue.len(), "a request waits");
         debug_assert_eq!(self.cursor, Cursor { wqe: self.started, packet: 0 });
         debug_assert!(chunk >= 1, "a READ request asks for something");
         debug_assert!(packets <= HALF, "PSNs of one message are compared with each other");
@@ -143,19 +146,20 @@ impl Inflight {
         self.skip_local();
     }
 
-    /// Marks the current request, started or not, as one that cannot be executed.
+    /// Marks the current request, started or not, as failed with `status`.
     pub(super) fn fail_current(&mut self, status: Status) {
         if let Some(wqe) = self.queue.get_mut(self.cursor.wqe) {
+            debug_assert_ne!(status, Status::Success);
             wqe.failed = Some(status);
         }
     }
 
-    /// The index of the next packet within the current request.
+    /// Returns the index of the next packet within the current request.
     pub(super) fn packet_index(&self) -> u32 {
         self.cursor.packet
     }
 
-    /// The PSN of the next packet.
+    /// Returns the PSN of the next packet.
     #[inline]
     pub(super) fn next_psn(&self) -> Psn {
         match self.current() {
@@ -164,8 +168,8 @@ impl Inflight {
         }
     }
 
-    /// Records that `n` PSNs of the current request were sent, and returns how many of them had been sent
-    /// before. `awaits_data`: by a READ request or an atomic.
+    /// Records that `n` PSNs of the current request were sent. Returns how many of them had been sent
+    /// before. `awaits_data`: the packet was a READ request or an atomic.
     #[inline]
     pub(super) fn sent(&mut self, n: u32, awaits_data: bool) -> u32 {
         let next = self.next_psn().add(n);
@@ -190,14 +194,14 @@ impl Inflight {
         again
     }
 
-    /// Moves the cursor past started requests that send nothing: those are done.
+    /// Moves the cursor past started requests that send nothing.
     fn skip_local(&mut self) {
         while self.cursor.wqe < self.started && self.queue[self.cursor.wqe].packets == 0 {
             self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
         }
     }
 
-    /// Takes out the oldest request if it is started and sends nothing: it is complete.
+    /// Takes out the oldest request, if it is started and sends nothing: then it is complete.
     #[inline]
     pub(super) fn pop_local(&mut self) -> Option<Wqe> {
         self.front_started().filter(|front| front.packets == 0)?;
@@ -206,46 +210,48 @@ impl Inflight {
         Some(wqe)
     }
 
-    /// The oldest PSN without a response.
+    /// Returns the oldest PSN without a response.
     pub(super) fn una(&self) -> Psn {
         self.una
     }
 
-    /// One past the highest PSN ever sent.
+    /// Returns one past the highest PSN ever sent.
     pub(super) fn high(&self) -> Psn {
         self.high
     }
 
-    /// PSNs between `una` and the cursor: sent since the last going back, and unacknowledged.
+    /// Returns how many PSNs were sent since the last rewind and are unacknowledged.
     #[inline]
     pub(super) fn unacknowledged(&self) -> u32 {
         u32::try_from(self.next_psn().diff(self.una)).unwrap_or(0)
     }
 
-    /// How many READ requests and atomics are sent and not answered.
+    /// Returns how many READ requests and atomics are sent and have no response.
     pub(super) fn reads(&self) -> usize {
         self.reads.len()
     }
 
-    /// Whether a started request is not complete.
+    /// Returns whether a started request is not complete.
     pub(super) fn is_busy(&self) -> bool {
         self.started > 0
     }
 
-    /// The oldest request.
+    /// Returns the oldest request.
     pub(super) fn front(&self) -> Option<&Wqe> {
         self.queue.front()
     }
 
-    /// The oldest request, if it is started.
+    /// Returns the oldest request, if it is started.
     #[inline]
     pub(super) fn front_started(&self) -> Option<&Wqe> {
         if self.started > 0 { self.queue.front() } else { None }
     }
 
-    /// Records that the peer has received everything before `to`. Requests that are now complete go
-    /// to `retire`. An acknowledgement brings no data, so it cannot complete a READ or atomic:
-    /// `Err` if `to` lies beyond the first unanswered PSN of one.
+    /// Records that the peer has received everything before `to`, and passes requests that are now
+    /// complete to `retire`. An acknowledgement has no data, so it cannot complete a READ or atomic.
+    ///
+    /// # Errors
+    /// `to` lies beyond a READ or atomic without a response.
     pub(super) fn acknowledge(
         &mut self,
         to: Psn,
@@ -274,8 +280,8 @@ impl Inflight {
         Ok(())
     }
 
-    /// Records that the data for PSN `una`, of the READ or atomic in front, has arrived. Returns
-    /// the request if that completes it.
+    /// Records that the data for PSN `una` of the oldest READ or atomic has arrived. Returns the request if
+    /// it is complete now.
     pub(super) fn answered(&mut self) -> Option<Wqe> {
         let front = self.front_started()?;
         debug_assert!(front.request.op.is_answered(), "an acknowledgement brings no data");
@@ -292,9 +298,10 @@ impl Inflight {
         wqe
     }
 
-    /// Records that the data for `count` PSNs from `una` on has arrived, none of which is the last of a READ
-    /// request.
+    /// Records that the data for `count` PSNs from `una` on has arrived. None of them is the last of a READ
+    /// request packet.
     pub(super) fn answered_in_part(&mut self, count: u32) {
+        debug_assert!(count > 0 && !self.una.add(count).after(self.high));
         self.una = self.una.add(count);
         debug_assert!(self.front_started().is_some_and(|front| self.una.before(front.end())));
         debug_assert!(self.reads.front().is_none_or(|last| !last.before(self.una)));
@@ -312,7 +319,7 @@ impl Inflight {
         self.pop_front()
     }
 
-    /// Goes back to `una`: everything from there on will be sent again.
+    /// Moves the cursor back to `una`: everything from there on will be sent again.
     pub(super) fn rewind(&mut self) {
         self.reads.clear();
         self.cursor = Cursor::default();
@@ -320,7 +327,7 @@ impl Inflight {
         debug_assert!(self.unacknowledged() == 0, "everything is sent again");
     }
 
-    /// Undoes [`Inflight::rewind`]: what was sent before is not sent again. It stops at a READ or an
+    /// Undoes [`Inflight::rewind`]: moves the cursor past packets that were sent before. Stops at a READ or
     /// atomic, which is requested again.
     pub(super) fn forward(&mut self) {
         while let Some((wqe, true)) = self.current() {
@@ -331,9 +338,12 @@ impl Inflight {
             }
             self.sent(packets, false);
         }
+        debug_assert!(!self.next_psn().after(self.high), "only what was sent is not sent again");
+        self.check();
     }
 
     fn pop_started(&mut self) -> Wqe {
+        debug_assert!(self.started > 0 && self.started <= self.queue.len());
         self.started -= 1;
         if self.cursor.wqe == 0 {
             self.cursor.packet = 0;
@@ -343,8 +353,8 @@ impl Inflight {
         self.pop_front().expect("a started request is in the queue")
     }
 
-    /// Takes out the front request. An empty queue starts again at its first slot, so that a queue
-    /// pair with few outstanding requests uses the same few cache lines for all of them.
+    /// Takes out the oldest request. An empty queue restarts at its first slot, so that a queue pair with
+    /// few outstanding requests always uses the same few cache lines.
     #[inline]
     fn pop_front(&mut self) -> Option<Wqe> {
         let wqe = self.queue.pop_front();
@@ -354,8 +364,7 @@ impl Inflight {
         wqe
     }
 
-    /// Moves the cursor up to `una`: after going back, responses to the first transmission may pass
-    /// the cursor.
+    /// Moves the cursor up to `una`: after a rewind, responses to the first transmission may overtake it.
     #[inline]
     fn pull_cursor(&mut self) {
         if self.cursor.wqe == 0
@@ -378,6 +387,11 @@ impl Inflight {
             None => self.una == self.assigned,
         });
         debug_assert!(!self.next_psn().before(self.una));
+        debug_assert!(!self.next_psn().after(self.assigned), "only PSNs that requests have");
+        debug_assert!(
+            self.started < 2 || self.queue[0].end() == self.queue[1].first,
+            "requests follow one another"
+        );
         let packet = self.cursor.packet;
         debug_assert!(match self.current() {
             Some((wqe, true)) => packet < wqe.packets,
@@ -385,7 +399,7 @@ impl Inflight {
         });
     }
 
-    /// The READs and atomics that are sent and not answered lie between `una` and the cursor.
+    /// Checks that READs and atomics without a response lie between `una` and the cursor.
     fn check_reads(&self) {
         debug_assert!(self.reads.len() <= self.unacknowledged() as usize);
         debug_assert!(self.reads.front().is_none_or(|last| !last.before(self.una)));
@@ -393,7 +407,7 @@ impl Inflight {
     }
 }
 
-/// An acknowledgement lies beyond a READ or atomic without a response: the response was lost.
+/// An acknowledgement lies beyond a READ or atomic without a response, which must have been lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ResponseSkipped;
 

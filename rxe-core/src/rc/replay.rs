@@ -1,4 +1,4 @@
-//! Responses kept for duplicates of READs and atomics. A duplicate READ reads memory again; a
+//! What is kept to respond to duplicates of READs and atomics. A duplicate READ reads memory again. A
 //! duplicate atomic must not be executed again, so its value is kept. IBTA 9.7.4.2 (C9-105 ff.),
 //! 9.4.5.2.
 
@@ -11,21 +11,21 @@ use crate::types::{Key, Psn};
 /// A READ or atomic that was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Saved {
-    /// Its first PSN.
+    /// The first PSN.
     pub(super) first: Psn,
-    /// How many PSNs it takes.
+    /// How many PSNs the request takes.
     pub(super) packets: u32,
-    /// What is needed to answer a duplicate.
+    /// What a response to a duplicate needs.
     pub(super) kind: SavedKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SavedKind {
-    /// The range that the peer may read again, and the protection domain that its key belongs to.
+    /// The range that the peer may read again, and the protection domain of the key.
     Read { pd: PdId, va: u64, rkey: Key, len: u32 },
     /// The value before the atomic.
     Atomic { value: u64 },
-    /// Nothing, for an ATOMIC WRITE or FLUSH; they must not be executed again either.
+    /// Nothing, for an ATOMIC WRITE or FLUSH. They must not be executed again either.
     Nothing,
 }
 
@@ -51,7 +51,7 @@ impl Replay {
         debug_assert!(self.saved.len() <= max_saved(limit).max(1));
     }
 
-    /// The READ or atomic that `psn` belongs to.
+    /// Returns the READ or atomic that `psn` belongs to.
     pub(super) fn find(&self, psn: Psn) -> Option<&Saved> {
         self.saved.iter().rev().find(|saved| {
             let offset = psn.diff(saved.first);
@@ -61,8 +61,8 @@ impl Replay {
 }
 
 impl Saved {
-    /// Whether a duplicate READ of `len` bytes at `va` with `rkey` of `pd`, beginning at `psn`, lies
-    /// within this READ.
+    /// Returns whether a duplicate READ of `len` bytes at `va` with `rkey` of `pd`, which begins at `psn`,
+    /// lies within this READ.
     pub(super) fn covers(
         &self,
         psn: Psn,
@@ -75,9 +75,10 @@ impl Saved {
         let SavedKind::Read { pd: domain, va: start, rkey: key, len: whole } = self.kind else {
             return false;
         };
+        debug_assert!(psn.diff(self.first).unsigned_abs() < self.packets, "`find` has found it");
         let Ok(skipped) = u64::try_from(psn.diff(self.first)) else { return false };
         let skipped = skipped * mtu as u64;
-        // The key and the address of a zero-length READ mean nothing.
+        // The key and the address of a zero-length READ have no meaning.
         if whole == 0 || len == 0 {
             return whole == 0 && len == 0;
         }

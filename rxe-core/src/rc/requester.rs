@@ -1,5 +1,7 @@
-//! The requester: decides what may be sent now, and when to ask the peer for an acknowledgement. To send a packet,
-//! [`Segment`] builds it and [`TxBatch::packets`] writes it, with its ICRC, into the batch. IBTA 9.7.2 to 9.7.4.
+//! The requester: starts requests in order and sends their packets. IBTA 9.7.2 to 9.7.4.
+//!
+//! A request waits for a fence, for the limit of outstanding READs and atomics, and for the window of
+//! the [`Controller`]. [`Segment`] builds a packet, and [`TxBatch::packets`] writes it into the batch.
 
 use crate::event::{Event, FailedRequest, MemoryRange};
 use crate::mem::AccessError;
@@ -11,65 +13,50 @@ use crate::service::{
 use crate::types::{Psn, Time};
 use crate::wire::TxBatch;
 
+use super::controller::{Controller, Sent};
 use super::inflight::{Inflight, Wqe};
-use super::retry::Retry;
-use super::window::SendWindow;
+use super::recovery::Recovery;
 use crate::message::{Segment, packets};
 
 /// The send side of an RC queue pair.
 #[derive(Debug, Default)]
-pub(crate) struct Requester {
+pub(crate) struct Requester<C = Recovery> {
     pub(super) inflight: Inflight,
-    pub(super) retry: Retry,
-    pub(super) window: SendWindow,
-    /// Packets sent since the last one that asked for a response (AckReq, READs and atomics): fewer
-    /// than [`ACK_REQ_INTERVAL`].
-    since_ack_req: u8,
-    /// The doorbell rang after the send queue was last found empty. Every post rings the doorbell,
-    /// so none is missed, and a queue pair that only responds never reads its send queue.
+    /// Decides how much may be sent, and what happens after a loss.
+    pub(super) control: C,
+    /// The doorbell rang after the send queue was last found empty. Every post rings the doorbell, so no
+    /// post is missed, and a queue pair that only responds never reads its send queue.
     posted: bool,
-    /// The last attempt found nothing that may be sent. Every event that may change this clears it.
-    pub(super) blocked: bool,
     drain: Drain,
-    /// The PSN of the READ or atomic whose response was last found lost. Later responses that show
-    /// the same loss start no further retry.
-    pub(super) skipped_at: Option<Psn>,
-    /// Whether a FLUSH gets the ICRC that `rdma_rxe` expects. Each retry of a FLUSH tries the other
-    /// kind, and the kind that was answered stays.
+    /// Whether a FLUSH gets the ICRC that kernel `rdma_rxe` expects. Each retry of a FLUSH tries the
+    /// other kind, so the kind that the peer answers stays.
     pub(super) kernel_icrc: bool,
-    /// The peer has answered at least once.
-    pub(super) answered: bool,
-    /// Why the memory of a request could not be read when it was sent. It is boxed because it is
-    /// rarely there.
+    /// Why the memory of a request could not be read when it was to be sent. Boxed, because it is rare.
     unreadable: Option<Box<AccessError>>,
 }
 
-/// At least one packet in so many asks for an acknowledgement.
-const ACK_REQ_INTERVAL: u32 = 32;
-/// With at most this many packets in flight, and no more to send, the queue pair does not count as a load
-/// on its peer.
-const LIGHT_LOAD: u32 = 4;
+/// With at most this many packets in flight, and no more to send, a queue pair has no weight.
+const LIGHT: u32 = 4;
 
-impl Requester {
-    /// A requester in RTS.
+impl<C: Controller> Requester<C> {
+    /// Returns a requester that enters RTS.
     pub(crate) fn new(sq_psn: Psn, view: &QpView<'_>) -> Self {
         Self {
             inflight: Inflight::new(sq_psn),
-            retry: Retry::new(view.attr),
-            window: SendWindow::new(view),
+            control: C::new(view),
             posted: !view.handle.sq.is_empty(),
             ..Self::default()
         }
     }
 
-    /// The PSN of the next packet.
+    /// Returns the PSN of the next packet.
     pub(crate) fn psn(&self) -> Psn {
         self.inflight.next_psn()
     }
 
-    /// How many packets are unacknowledged, and how many may be.
+    /// Returns how many packets are unacknowledged, and how many may be.
     pub(crate) fn outstanding(&self) -> (u32, u32) {
-        (self.inflight.unacknowledged(), self.window.limit())
+        (self.inflight.unacknowledged(), self.control.window(u32::MAX))
     }
 
     /// Sends up to about `budget` packets. Returns whether more may be sent.
@@ -85,50 +72,36 @@ impl Requester {
             if batch.is_full() {
                 return true;
             }
-            let sent =
-                if self.retry.is_waiting() { 0 } else { self.send_next(view, ctx, batch, left) };
+            let paused = self.control.is_paused();
+            let sent = if paused { 0 } else { self.send_next(view, ctx, batch, left) };
+            debug_assert!(sent <= left, "{sent} of at most {left}");
             left = left.saturating_sub(sent.max(1));
             if sent == 0 {
-                if self.lacks_ack_req() {
-                    self.since_ack_req = 0;
+                if self.control.must_ask_again(self.inflight.unacknowledged()) {
                     self.inflight.rewind();
-                    self.retry.stop_timing();
                     continue;
                 }
-                self.blocked = true;
+                self.control.block();
                 return false;
             }
         }
         true
     }
 
-    /// Whether unacknowledged packets remain of which none asked for an acknowledgement, because
-    /// the packet that was to ask could not be sent. Sending them again makes the peer acknowledge.
-    fn lacks_ack_req(&self) -> bool {
-        self.since_ack_req > 0 && !self.retry.is_waiting() && self.inflight.unacknowledged() > 0
-    }
-
-    /// Whether [`Requester::transmit`] may find something to send.
+    /// Returns whether [`Requester::transmit`] may find something to send.
     pub(crate) fn has_work(&self) -> bool {
-        !self.blocked
-            && !self.retry.is_waiting()
-            && (self.inflight.current().is_some() || self.posted)
+        self.control.is_open() && (self.inflight.current().is_some() || self.posted)
     }
 
-    /// See [`Qp::load`](crate::qp::Qp::load).
+    /// See [`Qp::inflight_weight`](crate::qp::Qp::inflight_weight).
     #[inline]
-    pub(crate) fn load(&self) -> u16 {
+    pub(crate) fn inflight_weight(&self) -> u16 {
         let packets = self.inflight.unacknowledged();
-        if packets > LIGHT_LOAD || self.inflight.current().is_some() {
+        if packets > LIGHT || self.inflight.current().is_some() {
             u16::try_from(packets.max(1)).unwrap_or(u16::MAX)
         } else {
             0
         }
-    }
-
-    /// How many packets may be unacknowledged now.
-    fn limit(&self, view: &QpView<'_>) -> u32 {
-        self.window.limit().min(view.window.share)
     }
 
     /// Prefetches the slot of the next request.
@@ -136,13 +109,13 @@ impl Requester {
         self.inflight.prefetch();
     }
 
-    /// The doorbell rang: the send queue may hold requests.
+    /// Records that the doorbell rang: the send queue may hold requests.
     pub(crate) fn posted(&mut self) {
         self.posted = true;
     }
 
-    /// Sends one packet, or a coalesced segment of at most `budget`, or executes one local request. Returns how many
-    /// packets that counts as: 0 if nothing is possible.
+    /// Sends one packet or a coalesced segment of at most `budget` packets, or executes one local request.
+    /// Returns how much of the budget that takes; 0 if nothing may be done now.
     #[inline]
     fn send_next(
         &mut self,
@@ -165,13 +138,13 @@ impl Requester {
             if wqe.request.op.is_local() {
                 return u32::from(self.do_local(view, ctx));
             }
-            // The program may have changed this since the request was looked at.
+            // The program may have changed the limit since the request was taken.
             if wqe.request.op.is_answered() && view.attr.max_rd_atomic == 0 {
                 self.inflight.fail_current(Status::LocalQpOperation);
                 return 0;
             }
             let mtu = view.attr.path_mtu.bytes();
-            let chunk = self.window.read_chunk(view.window.share, view.attr.max_rd_atomic);
+            let chunk = self.control.read_chunk(view.limits.peer_window, view.attr.max_rd_atomic);
             self.inflight.start(packets(wqe.len, mtu), chunk);
         }
         let Some(count) = self.admitted(view) else { return 0 };
@@ -182,7 +155,7 @@ impl Requester {
         u32::from(self.emit(view, ctx, batch, count))
     }
 
-    /// Executes a request that sends nothing. It completes when all requests before it have.
+    /// Executes a request that sends nothing. The request completes after all requests before it.
     fn do_local(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) -> bool {
         let Some((wqe, _)) = self.inflight.current() else { return false };
         match do_local(&wqe.request, view, ctx) {
@@ -197,37 +170,38 @@ impl Requester {
         }
     }
 
-    /// How many packets of a SEND or WRITE may be sent as a coalesced segment now, at most `budget`: as far as the
-    /// window goes, and up to the next that asks for an acknowledgement. 1 if there is no segment.
+    /// Returns how many packets of a SEND or WRITE may be sent now as one coalesced segment: at most
+    /// `budget`, within the window, up to the next packet that asks for an acknowledgement. 1 means a
+    /// single packet.
     #[inline]
     fn packets_at_once(&self, view: &QpView<'_>, ctx: &mut Ctx<'_>, budget: u32) -> u32 {
         let Some((wqe, _)) = self.inflight.current() else { return 1 };
         let left = wqe.packets - self.inflight.packet_index();
         let left = match wqe.request.op {
             SendOp::Send { .. } | SendOp::Write { .. } => left,
-            // What the last packet invalidates cannot be undone if another packet is refused.
+            // The last packet stays apart: its invalidation could not be undone if the peer refused another
+            // packet of the segment.
             SendOp::SendInvalidate { .. } => left - 1,
             _ => 1,
         };
-        // First, as this is a question of each packet on every way out.
+        // This check comes first, because every packet passes it.
         let most = if left < 2 { 1 } else { u32::from(ctx.max_coalesced(view)) };
         if most < 2 {
             return 1;
         }
-        let room = self.limit(view).saturating_sub(self.inflight.unacknowledged());
-        let to_ack_req = self.ack_req_interval(view).saturating_sub(self.since_ack_req.into());
-        left.min(room).min(to_ack_req).min(budget).min(most).max(1)
+        let used = self.inflight.unacknowledged();
+        let room = self.control.segment_room(used, view.limits.peer_window);
+        let count = left.min(room).min(budget).min(most).max(1);
+        debug_assert!(count <= wqe.packets - self.inflight.packet_index(), "of one message");
+        count
     }
 
-    /// How many PSNs the next packet takes: one, or for a READ request those of its response. `None`
-    /// if it may not be sent now.
+    /// Returns how many PSNs the next packet takes: one, or for a READ request those of its response.
+    /// `None` if the packet may not be sent now.
     fn admitted(&self, view: &QpView<'_>) -> Option<u32> {
         let (wqe, _) = self.inflight.current()?;
         let used = self.inflight.unacknowledged();
-        // Where the share has become smaller, the packets already sent may be more. The peer is asked to
-        // acknowledge them.
-        let limit = if self.since_ack_req > 0 { self.window.limit() } else { self.limit(view) };
-        let room = limit.saturating_sub(used);
+        let room = self.control.room(used, view.limits.peer_window);
         let op = &wqe.request.op;
         if op.is_answered() && self.inflight.reads() >= usize::from(view.attr.max_rd_atomic) {
             return None;
@@ -235,13 +209,14 @@ impl Requester {
         if matches!(op, SendOp::Read { .. }) {
             let index = self.inflight.packet_index();
             let count = wqe.left_in_chunk(index);
+            debug_assert!(count > 0, "a READ request asks for something");
             // A READ request larger than the present window is sent when nothing is outstanding.
             return (room >= count || used == 0).then_some(count);
         }
         (room > 0).then_some(1)
     }
 
-    /// As [`Requester::emit`], but not inlined into the path of single packets.
+    /// [`Requester::emit`], not inlined into the path of single packets.
     #[inline(never)]
     fn emit_coalesced(
         &mut self,
@@ -253,8 +228,9 @@ impl Requester {
         self.emit(view, ctx, batch, count)
     }
 
-    /// Sends the next `count` PSNs: a packet, a coalesced segment, or a READ request. Returns `false` if that is not
-    /// possible; for a coalesced segment nothing has happened then, and its packets are to be sent one by one.
+    /// Sends the next `count` PSNs: a packet, a coalesced segment, or a READ request. Returns `false` if
+    /// that is not possible. If it was a coalesced segment, nothing has changed, and its packets must be
+    /// sent one by one.
     #[inline(always)]
     fn emit(
         &mut self,
@@ -265,6 +241,7 @@ impl Requester {
     ) -> bool {
         let index = self.inflight.packet_index();
         let Some((wqe, _)) = self.inflight.current() else { return false };
+        debug_assert!(count > 0 && index + count <= wqe.packets, "{count} from {index} on");
         let last = index + count == wqe.packets;
         if last && self.inflight.following().is_none() {
             // `sets_ack_req` needs to know whether another request follows.
@@ -281,7 +258,7 @@ impl Requester {
         match segment.emit(memory, batch, ctx.direct(), view.net, ack_req, packets) {
             Ok(true) => {}
             Ok(false) => return false,
-            // The packets before the one that may not be read are sent nevertheless.
+            // One by one, the packets before the unreadable one are still sent.
             Err(_) if packets > 1 => return false,
             Err(why) => {
                 // The region was deregistered, or its memory unmapped, after the request was checked.
@@ -290,53 +267,43 @@ impl Requester {
                 return false;
             }
         }
-        self.sent(view, ctx, count, ack_req, awaits_data);
+        self.sent(ctx, count, ack_req, awaits_data);
         true
     }
 
-    /// Records that the next `count` PSNs were sent. `ack_req`: the last asks for an acknowledgement.
-    /// `awaits_data`: it was a READ request or an atomic.
+    /// Records that the next `count` PSNs were sent. `ack_req`: the last packet asks for an
+    /// acknowledgement. `awaits_data`: the packet was a READ request or an atomic.
     #[inline(always)]
-    fn sent(
-        &mut self,
-        view: &QpView<'_>,
-        ctx: &mut Ctx<'_>,
-        count: u32,
-        ack_req: bool,
-        awaits_data: bool,
-    ) {
-        if (ack_req || awaits_data) && self.retry.is_timing() {
-            let ahead = if awaits_data { 0 } else { count - 1 };
-            let psn = self.inflight.next_psn().add(ahead);
-            if !psn.before(self.inflight.high()) {
-                self.retry.time(ctx.now, psn);
-            }
+    fn sent(&mut self, ctx: &mut Ctx<'_>, count: u32, ack_req: bool, awaits_data: bool) {
+        let asks = ack_req || awaits_data;
+        let mut timed = None;
+        if asks && self.control.is_timing() {
+            let psn = self.inflight.next_psn().add(if awaits_data { 0 } else { count - 1 });
+            timed = Some(psn).filter(|psn| !psn.before(self.inflight.high()));
         }
+        self.control.on_sent(ctx.now, Sent { packets: count, asks, timed });
+        debug_assert!(!self.control.is_paused(), "nothing is sent in a pause");
         let again = self.inflight.sent(count, awaits_data);
+        debug_assert!(again <= count, "{again} of {count}");
+        debug_assert!(self.inflight.unacknowledged() >= count, "what was sent needs a response");
         if again > 0 {
-            // A READ request is one packet, however many it asks for.
+            // A READ request is one packet, whatever number of PSNs its response takes.
             let packets = if awaits_data { 1 } else { again };
             ctx.events.counters.retransmitted_pkts += u64::from(packets);
         }
-        let asked = ack_req || awaits_data;
-        let since = if asked { 0 } else { u32::from(self.since_ack_req) + count };
-        self.since_ack_req = u8::try_from(since).unwrap_or(u8::MAX);
-        self.retry.on_sent(ctx.now, view.attr);
     }
 
-    /// Whether the last of the next `count` packets asks for an acknowledgement. It does if no packet that
-    /// asks will follow at once; and some packets of a long message do, so that the window keeps moving.
-    /// `last`: it is the last of its message.
+    /// Returns whether the last of the next `count` packets asks for an acknowledgement. It does if no
+    /// packet that asks follows immediately, or if the window needs it to keep moving. `last`: that
+    /// packet is the last of its message.
     #[inline(always)]
     fn sets_ack_req(&self, view: &QpView<'_>, count: u32, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + count;
-        let limit = self.limit(view);
-        let since = u32::from(self.since_ack_req) + count;
-        if used >= limit || since >= self.ack_req_interval(view) {
+        if self.control.asks(used, count, view.limits.peer_window) {
             return true;
         }
-        // The next request may have to wait: for a fence, for the READ limit, or because the queue
-        // drains.
+        // A request that may have to wait (for a fence, for the READ limit, or because the queue drains)
+        // does not follow immediately.
         let more = self.inflight.following().is_some_and(|next| {
             !next.request.op.is_answered()
                 && !next.request.op.is_local()
@@ -347,21 +314,14 @@ impl Requester {
         last && !more
     }
 
-    /// For how many packets of a long message one acknowledgement is asked for. It is a quarter of the
-    /// window, so that the window keeps moving. With a shared window, one acknowledgement per share is
-    /// enough, because other queue pairs send while this one waits.
-    fn ack_req_interval(&self, view: &QpView<'_>) -> u32 {
-        let (own, share) = (self.window.limit(), view.window.share);
-        ACK_REQ_INTERVAL.min(if share < own { share } else { own.div_ceil(4) })
-    }
-
-    /// Moves the next posted request into `inflight`, unless the queue drains: no request is looked at then.
+    /// Moves the next posted request into `inflight`, unless the send queue drains.
     fn take(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         if !self.posted || self.drain != Drain::No {
             return;
         }
         match view.handle.sq.take() {
             Some(request) => {
+                debug_assert!(self.inflight.following().is_none(), "one request ahead is enough");
                 let mut wqe = Wqe::new(request);
                 wqe.failed = check_memory(&wqe.request, view, ctx).err();
                 self.inflight.push(wqe);
@@ -370,13 +330,12 @@ impl Requester {
         }
     }
 
-    /// A fenced request waits for all READs and atomics before it. IBTA 10.8.3.3.
+    /// Returns whether a request must wait for the READs and atomics before it. IBTA 10.8.3.3.
     fn is_fenced(&self, wqe: &Wqe) -> bool {
         wqe.request.flags.contains(SendFlags::FENCE) && self.inflight.reads() > 0
     }
 
-    /// Completes the oldest requests that send nothing. Fails the next one if it cannot be
-    /// executed.
+    /// Completes the oldest requests that send nothing. Fails the next request if it cannot be executed.
     #[inline]
     pub(crate) fn reap(
         &mut self,
@@ -385,7 +344,7 @@ impl Requester {
     ) -> Result<(), ConnectionError> {
         self.reap_local(view, ctx);
         let Some(status) = self.inflight.front().and_then(|wqe| wqe.failed) else { return Ok(()) };
-        // While the queue drains, a request that has not begun waits, whatever it is.
+        // While the send queue drains, a request that is not started waits, even one that will fail.
         if self.drain != Drain::No && !self.inflight.is_busy() {
             return Ok(());
         }
@@ -410,7 +369,8 @@ impl Requester {
         status: Status,
         detail: Option<AccessError>,
     ) -> ConnectionError {
-        // Local requests before it were executed: they complete with success.
+        debug_assert_ne!(status, Status::Success);
+        // Local requests before the failed one were executed, so they complete with success.
         self.reap_local(view, ctx);
         let una = self.inflight.una();
         if let Some(wqe) = self.inflight.pop() {
@@ -419,12 +379,12 @@ impl Requester {
             ctx.events.emit(Event::RequestFailed { qpn: view.qpn(), status, detail, request });
             complete_send(view, ctx, &wqe.request, status);
         }
-        self.retry.stop();
+        self.control.stop();
         ConnectionError
     }
 
-    /// Describes a failed request for explanations: what was wrong with its memory, and what it
-    /// asked for.
+    /// Describes a failed request for explanations: what was wrong with its memory, and which memory it
+    /// named.
     fn describe(
         &self,
         view: &QpView<'_>,
@@ -452,7 +412,7 @@ impl Requester {
             range: own.or_else(theirs),
             peer: view.net.dst,
             peer_qp: view.attr.dest_qp_num,
-            answered: self.answered,
+            answered: self.control.has_responded(),
             una: self.inflight.una(),
         };
         (detail.or(local.map(|(_, why)| why)), failed)
@@ -460,10 +420,11 @@ impl Requester {
 
     /// Completes all requests, started or not, as flushed. IBTA 10.3.1.6.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
-        self.retry.stop();
+        self.control.stop();
         while let Some(wqe) = self.inflight.pop() {
             complete_send(view, ctx, &wqe.request, Status::WorkRequestFlushed);
         }
+        debug_assert!(self.inflight.front().is_none() && !self.inflight.is_busy());
         while let Some(request) = view.handle.sq.take() {
             complete_send(view, ctx, &request, Status::WorkRequestFlushed);
         }
@@ -474,6 +435,7 @@ impl Requester {
         while self.inflight.pop().is_some() {
             handle.sq.release();
         }
+        debug_assert!(self.inflight.front().is_none() && self.inflight.unacknowledged() == 0);
         handle.sq.forget();
     }
 
@@ -485,36 +447,26 @@ impl Requester {
     /// SQD to RTS.
     pub(crate) fn resume(&mut self) {
         self.drain = Drain::No;
-        self.blocked = false;
+        self.control.unblock();
     }
 
-    /// Whether the queue has just drained. Returns `true` only once.
+    /// Returns whether the send queue has drained, once.
     pub(crate) fn take_drained(&mut self) -> bool {
         self.drain.take_drained(self.inflight.is_busy())
     }
 
-    /// Whether the queue drains, and has not drained yet.
+    /// Returns whether the send queue drains and has not drained yet.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain == Drain::Draining
     }
 
-    /// This side delayed the outstanding requests, so the peer gets the whole timeout again.
-    pub(crate) fn restart_timer(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
-        self.retry.restart(ctx.now, view.attr);
-    }
-
-    /// The peer has sent a congestion notification.
-    pub(crate) fn notified(&mut self, ctx: &Ctx<'_>) {
-        self.retry.on_notified(ctx.now);
-    }
-
-    /// This host did not run for a while: see [`Retry::excuse`].
-    pub(crate) fn excuse(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
-        self.retry.excuse(ctx.now, view.attr);
+    /// Returns the part that decides how much is sent and when it is sent again.
+    pub(crate) fn control(&mut self) -> &mut C {
+        &mut self.control
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.retry.deadline()
+        self.control.deadline()
     }
 }
 
@@ -524,9 +476,9 @@ mod tests {
     use crate::queue::Payload;
 
     #[test]
-    fn a_load_on_the_peer_is_more_than_a_few_packets_or_more_to_send() {
-        for (packets, sent, load) in [(4, 4, 0), (5, 5, 5), (9, 2, 2), (1, 0, 1)] {
-            let mut requester = Requester::default();
+    fn a_weight_on_the_peer_is_more_than_a_few_packets_or_more_to_send() {
+        for (packets, sent, weight) in [(4, 4, 0), (5, 5, 5), (9, 2, 2), (1, 0, 1)] {
+            let mut requester = Requester::<Recovery>::default();
             let payload = Payload::Sges(Default::default());
             let request = SendRequest::new(1, SendOp::Send { imm: None }, payload);
             requester.inflight.push(Wqe::new(request));
@@ -534,7 +486,7 @@ mod tests {
             if sent > 0 {
                 requester.inflight.sent(sent, false);
             }
-            assert_eq!(requester.load(), load, "{sent} of {packets} packets");
+            assert_eq!(requester.inflight_weight(), weight, "{sent} of {packets} packets");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The responder: checks requests in order, executes them and responds. IBTA 9.7.4, 9.7.5.1.
 //!
-//! Invariants: memory changes only after every check of a packet has passed; a packet is executed
-//! only at the expected PSN, and once; responses leave in the order of PSNs.
+//! Invariants: memory changes only after all checks of a packet have passed; a packet is executed only
+//! at the expected PSN, and only once; responses are sent in the order of PSNs.
 
 use crate::bounds::max_responses;
 use crate::event::{Event, MemoryRange, ResponderError};
@@ -22,53 +22,54 @@ pub(crate) struct Responder {
     expected: Psn,
     /// Messages completed, 24 bits.
     msn: u32,
-    /// The SEND or WRITE that is arriving. It takes a receive, writes the payload, and completes the receive.
+    /// The SEND or WRITE that is arriving.
     message: Assembly,
-    /// A gap or "receiver not ready" was reported at `expected`. Later packets are dropped until
-    /// that packet comes.
-    refused: bool,
-    /// One past the highest PSN dropped since the oldest such report that is not sent yet. The peer
-    /// must send everything before it again.
+    /// A gap or "receiver not ready" was reported at `expected`. Later packets are dropped until that
+    /// packet arrives.
+    nak_outstanding: bool,
+    /// One past the highest PSN dropped since the oldest NAK that is queued and not sent. The peer must
+    /// send everything before it again.
     dropped_to: Psn,
     responses: Responses,
     replay: Replay,
-    /// The request that put the queue pair into the error state. Its NAK waits until the responses to
-    /// earlier READs and atomics are sent. Meanwhile nothing more is received.
-    ending: Option<Box<Refused>>,
+    /// The request that will put the queue pair into the error state once the responses to earlier READs
+    /// and atomics, and then its NAK, are sent. Meanwhile nothing more is received.
+    pending_fatal_nak: Option<Box<FatalNak>>,
 }
 
 /// A request that was refused with a fatal NAK.
 #[derive(Debug)]
-struct Refused {
+struct FatalNak {
     error: ResponderError,
-    /// The memory that it named.
+    /// The memory that the request named.
     asked: Option<MemoryRange>,
 }
 
 impl Responder {
-    /// A responder in RTR.
+    /// Returns a responder that enters RTR.
     pub(crate) fn new(rq_psn: Psn) -> Self {
         Self { expected: rq_psn, ..Self::default() }
     }
 
-    /// The PSN of the next request.
+    /// Returns the PSN of the next request.
     pub(crate) fn expected(&self) -> Psn {
         self.expected
     }
 
-    /// The message sequence number: messages completed, 24 bits. IBTA 9.7.5.1.4.
+    /// Returns the message sequence number: messages completed, modulo 2²⁴. IBTA 9.7.5.1.4.
     pub(crate) fn msn(&self) -> u32 {
         self.msn
     }
 
-    /// Takes a request.
+    /// Receives a request.
     pub(crate) fn receive(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), ConnectionError> {
-        if self.ending.is_some() {
+        debug_assert!(packet.info().is_request && packet.count() == 1);
+        if self.pending_fatal_nak.is_some() {
             ctx.drop_packet(view, DropReason::WrongQpState);
             return Ok(());
         }
@@ -77,14 +78,14 @@ impl Responder {
             self.duplicate(view, ctx, packet);
             return Ok(());
         }
-        if ahead > 0 && self.refused {
-            // The gap is reported already: one NAK for each. C9-113.
+        if ahead > 0 && self.nak_outstanding {
+            // Each gap is reported by one NAK only. C9-113.
             self.note_dropped(packet.psn());
             ctx.drop_packet(view, DropReason::GapAlreadyReported);
             return Ok(());
         }
-        // A report that still waits to be sent is out of date if this is the missing packet.
-        let waiting = self.refused && self.responses.take_resend();
+        // A NAK that is queued and not sent is obsolete if this is the missing packet.
+        let waiting = self.nak_outstanding && self.responses.take_resend();
         let result = if ahead > 0 {
             Err(ResponderError::SequenceGap)
         } else {
@@ -92,13 +93,15 @@ impl Responder {
         };
         match result {
             Ok(()) => {
-                self.refused = false;
+                debug_assert!(packet.psn().before(self.expected), "what is executed is done");
+                self.nak_outstanding = false;
                 if waiting {
                     self.report_again();
                 }
                 Ok(())
             }
             Err(error) => {
+                debug_assert!(!packet.psn().before(self.expected), "what is refused is to come");
                 if !waiting {
                     self.dropped_to = self.expected;
                 }
@@ -108,8 +111,8 @@ impl Responder {
         }
     }
 
-    /// Takes a coalesced segment, if all of its packets are executed. Otherwise nothing has happened, but that some of
-    /// its payload may have been written: the packets can be received one by one.
+    /// Receives a coalesced segment, if all of its packets can be executed. Returns `false` if not. Then
+    /// its packets can be received one by one; some of the payload may have been written already.
     #[inline(never)]
     pub(crate) fn receive_coalesced(
         &mut self,
@@ -117,9 +120,10 @@ impl Responder {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> bool {
-        if self.refused || packet.psn() != self.expected || packet.ieth().is_some() {
+        if self.nak_outstanding || packet.psn() != self.expected || packet.ieth().is_some() {
             return false;
         }
+        debug_assert!(packet.count() > 1 && self.pending_fatal_nak.is_none());
         self.execute(view, ctx, packet).is_ok()
     }
 
@@ -128,21 +132,23 @@ impl Responder {
         if !psn.before(self.dropped_to) {
             self.dropped_to = psn.next();
         }
+        debug_assert!(psn.before(self.dropped_to));
     }
 
-    /// The missing packet came while the NAK for it still waited to be sent. If packets behind it
-    /// were dropped, the NAK now names the first of those: after a mere acknowledgement the peer
-    /// would send them again only after its timeout.
+    /// Replaces a NAK that was not sent before its missing packet arrived. If packets behind that one were
+    /// dropped, the new NAK names the first of them: after a mere acknowledgement the peer would send
+    /// them again only after its timeout.
     fn report_again(&mut self) {
-        self.refused = self.expected.before(self.dropped_to);
-        if self.refused {
+        debug_assert!(!self.nak_outstanding, "the packet that was missing has come");
+        self.nak_outstanding = self.expected.before(self.dropped_to);
+        if self.nak_outstanding {
             self.responses.refuse(self.expected, ResponderError::SequenceGap, self.msn);
         } else {
             self.responses.acknowledge(self.expected.sub(1), self.msn);
         }
     }
 
-    /// Checks the packet or the segment, in order, and executes it. Its PSN is the expected one.
+    /// Checks a packet or segment at the expected PSN and executes it.
     #[inline(always)]
     fn execute(
         &mut self,
@@ -176,8 +182,8 @@ impl Responder {
         }
     }
 
-    /// Advances after a packet of a SEND or WRITE was executed. If it asks for an acknowledgement, that is queued for
-    /// [`Responder::transmit`].
+    /// Advances after a packet or segment of a SEND or WRITE was executed, and queues the acknowledgement
+    /// that it asks for.
     fn delivered(&mut self, packet: &Packet<'_>, delivered: Delivered) {
         debug_assert_eq!(packet.psn(), self.expected, "a packet is executed when it is expected");
         if delivered == Delivered::Whole {
@@ -206,6 +212,7 @@ impl Responder {
             span.map_err(ResponderError::RemoteAccess)?;
         }
         let count = packets(reth.dma_len, view.attr.path_mtu.bytes());
+        debug_assert!(count > 0 && packet.psn() == self.expected);
         let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
         let pd = view.pd();
         let kind = SavedKind::Read { pd, va, rkey, len };
@@ -236,7 +243,7 @@ impl Responder {
             OpKind::CompareSwap => span.compare_swap(operands.compare, operands.swap_add),
             _ => span.fetch_add(operands.swap_add),
         };
-        // This can fail too: a region's addresses may be aligned differently from its memory.
+        // Alignment is checked again there: a region's addresses may be aligned differently from its memory.
         let value = value.map_err(ResponderError::RemoteAccess)?;
         self.message_done();
         let kind = SavedKind::Atomic { value };
@@ -295,7 +302,7 @@ impl Responder {
             _ => return Err(ResponderError::OperationNotEnabled),
         };
         checked.map_err(ResponderError::RemoteAccess)?;
-        // Earlier writes are in memory already; the fence orders them before the response.
+        // Earlier writes are in memory already. The fence orders them before the response.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.respond_empty(view, packet.psn());
         Ok(())
@@ -309,27 +316,31 @@ impl Responder {
         self.advance_by(1);
     }
 
-    /// The peer may have `max_dest_rd_atomic` READs and atomics outstanding. C9-152.
+    /// Checks that the peer has fewer than `max_dest_rd_atomic` READs and atomics outstanding. C9-152.
     fn check_room(&self, view: &QpView<'_>) -> Result<(), ResponderError> {
         let limit = usize::from(view.attr.max_dest_rd_atomic);
         if self.responses.reads() < limit { Ok(()) } else { Err(ResponderError::TooManyReads) }
     }
 
     fn save(&mut self, view: &QpView<'_>, saved: Saved) {
+        debug_assert_eq!(saved.first, self.expected, "in the order of PSNs");
         self.replay.save(saved, view.attr.max_dest_rd_atomic);
     }
 
     fn message_done(&mut self) {
         self.msn = (self.msn + 1) & MSN_MASK;
-        debug_assert!(self.ending.is_none(), "a queue pair that ends executes nothing");
+        debug_assert!(self.pending_fatal_nak.is_none(), "a queue pair that ends executes nothing");
     }
 
     fn advance_by(&mut self, count: u32) {
+        debug_assert!(count > 0 && count < 1 << 23, "{count} packets of a message");
         self.expected = self.expected.add(count);
     }
 
-    /// Responds to a request that was executed before: its response must have been lost. IBTA 9.7.5.1.5.
+    /// Responds again to a request that was executed before: its response may have been lost.
+    /// IBTA 9.7.5.1.5.
     fn duplicate(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+        debug_assert!(packet.psn().before(self.expected), "it was executed before");
         ctx.events.counters.duplicate_request += 1;
         let (psn, msn) = (packet.psn(), self.msn);
         let response = match packet.info().kind {
@@ -361,14 +372,14 @@ impl Responder {
         match response {
             None => ctx.drop_packet(view, DropReason::DuplicateUnanswerable),
             Some(response) if self.responses.repeat(response, limit) => {}
-            // A peer cannot have so many outstanding: the network must have made copies.
+            // The peer cannot have this many outstanding: the network must have duplicated packets.
             Some(_) => ctx.drop_packet(view, DropReason::NoRoom),
         }
     }
 
-    /// The response to a duplicate READ, which may begin in the middle of the first one. `None` if no
-    /// saved READ covers it, or it no longer reaches what that READ reached: an XRC request does so by the
-    /// shared queue that it names, and a queue that has gone since is no fault of the peer.
+    /// Returns the response to a duplicate READ, which may begin in the middle of the first one. `None` if
+    /// no saved READ covers it, or if it is an XRC request whose shared queue, and with that its protection
+    /// domain, is gone. The latter is not the peer's error, so there is no NAK.
     fn duplicate_read(&self, view: &QpView<'_>, packet: &Packet<'_>) -> Option<Response> {
         let (first, mtu) = (packet.psn(), view.attr.path_mtu.bytes());
         if packet.info().has_xrceth && view.target.is_none() {
@@ -384,9 +395,9 @@ impl Responder {
         saved.covers(first, mtu, pd, va, rkey, len).then_some(Response::Read(read))
     }
 
-    /// Queues the NAK, and ends the queue pair if the error is fatal. If responses with data wait, the
-    /// end comes after them: a NAK that overtook a response would make the requester take that
-    /// response for lost, request it again, and never learn the reason of the NAK.
+    /// Queues the NAK, and fails the queue pair if the error is fatal. If responses with data wait, the
+    /// queue pair fails only after they are sent: if the NAK overtook a response, the requester would
+    /// believe that response lost, request it again, and never learn the reason of the NAK.
     fn refuse(
         &mut self,
         view: &QpView<'_>,
@@ -394,19 +405,20 @@ impl Responder {
         error: ResponderError,
         asked: Option<MemoryRange>,
     ) -> Result<(), ConnectionError> {
-        self.refused = true;
+        debug_assert!(self.pending_fatal_nak.is_none(), "nothing is received after a fatal NAK");
+        self.nak_outstanding = true;
         self.responses.refuse(self.expected, error, self.msn);
         if effect(error, view.attr.min_rnr_timer).fatal.is_none() {
             return Ok(());
         }
-        self.ending = Some(Box::new(Refused { error, asked }));
+        self.pending_fatal_nak = Some(Box::new(FatalNak { error, asked }));
         if self.responses.has_data() { Ok(()) } else { self.end(view, ctx) }
     }
 
-    /// Ends the queue pair if a request was refused with a fatal NAK.
+    /// Fails the queue pair if a fatal NAK is pending.
     fn end(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Result<(), ConnectionError> {
-        let Some(refused) = self.ending.take() else { return Ok(()) };
-        let Refused { error, asked } = *refused;
+        let Some(nak) = self.pending_fatal_nak.take() else { return Ok(()) };
+        let FatalNak { error, asked } = *nak;
         if let ResponderError::RemoteAccess(why) | ResponderError::BadReceiveBuffer(why) = error {
             ctx.report_memory_fault(view, why);
         }
@@ -438,7 +450,7 @@ impl Responder {
                     let syndrome = effect(error, view.attr.min_rnr_timer).syndrome;
                     let ext = Ext { aeth: Some(Aeth { syndrome, msn }), ..Ext::default() };
                     send_response(view, ctx, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
-                    // Only now: until here, the packet that it asks for again could have come.
+                    // The event is emitted only now: until here, the missing packet could have arrived.
                     ctx.events.emit(Event::NakSent { qpn: view.qpn(), psn, error });
                     self.responses.pop();
                 }
@@ -451,6 +463,8 @@ impl Responder {
                 Response::Read(_) if budget == 0 => break,
                 Response::Read(mut read) => match send_data(view, ctx, batch, &mut read, budget) {
                     Ok(sent) => {
+                        debug_assert!(sent > 0 && sent <= budget, "{sent} of at most {budget}");
+                        debug_assert!(read.sent <= read.packets, "{read:?}");
                         budget = budget.saturating_sub(sent);
                         if read.sent == read.packets {
                             self.responses.pop();
@@ -466,9 +480,8 @@ impl Responder {
         (more, if more { Ok(()) } else { self.end(view, ctx) })
     }
 
-    /// Ends the queue pair because the memory of a READ in progress was deregistered or unmapped. A NAK
-    /// takes the place of the next response packet. Nothing follows it, not even the NAK to a later
-    /// request that was refused meanwhile.
+    /// Fails the queue pair because the memory of a READ in progress was deregistered or unmapped. A NAK
+    /// replaces the next response packet. Nothing follows it, not even a pending NAK to a later request.
     fn fail_read(
         &mut self,
         view: &QpView<'_>,
@@ -476,8 +489,9 @@ impl Responder {
         read: &ReadResponse,
         why: AccessError,
     ) -> ConnectionError {
+        debug_assert!(read.sent < read.packets, "a READ in progress: {read:?}");
         let error = ResponderError::RemoteAccess(why);
-        self.ending = None;
+        self.pending_fatal_nak = None;
         self.responses.clear();
         self.responses.refuse(read.first.add(read.sent), error, self.msn);
         ctx.report_memory_fault(view, why);
@@ -491,23 +505,23 @@ impl Responder {
         !self.responses.is_empty()
     }
 
-    /// Whether the next response is one without READ data.
+    /// Returns whether the next response has no READ data.
     pub(crate) fn has_small_work(&self) -> bool {
         self.responses.front().is_some_and(|response| !matches!(response, Response::Read(_)))
     }
 
-    /// Whether nothing but acknowledgements waits to be sent.
+    /// Returns whether nothing but acknowledgements waits to be sent.
     pub(crate) fn can_wait(&self) -> bool {
         self.responses.can_wait()
     }
 
-    /// Completes every receive as flushed. IBTA 10.3.1.6. READ data and atomic values are dropped.
-    /// Acknowledgements and the NAK to a refused request are still sent: the peer must learn what
-    /// became of its requests.
+    /// Completes every receive as flushed, and drops READ data and atomic values. IBTA 10.3.1.6.
+    /// Acknowledgements and a pending NAK are still sent: the peer must learn the results of its requests.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
-        // The program may go into the error state before a refused request has done so.
+        // The program may have changed the state to ERR while a fatal NAK was pending.
         let _ = self.end(view, ctx);
         self.responses.drop_data();
+        debug_assert!(self.pending_fatal_nak.is_none() && !self.responses.has_data());
         self.message.flush(view, ctx);
     }
 
@@ -517,13 +531,14 @@ impl Responder {
     }
 }
 
-/// The memory that a request names; `None` if it names none.
+/// Returns the memory that a request names, if any.
 fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
     let of_reth = packet.reth().map(|r| MemoryRange { addr: r.va, len: r.dma_len, key: r.rkey });
     of_reth.or_else(|| packet.atomic().map(|a| MemoryRange { addr: a.va, len: 8, key: a.rkey }))
 }
 
-/// Sends the next packet of a READ's data, or a coalesced segment of at most `budget`. Returns how many packets.
+/// Sends the next packet of a READ's data, or a coalesced segment of at most `budget` packets. Returns
+/// the number of packets sent.
 fn send_data(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
@@ -532,16 +547,16 @@ fn send_data(
     budget: usize,
 ) -> Result<usize, AccessError> {
     let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(budget);
-    // First, as this is a question of each packet on every way out.
+    // The comparison comes first, because every packet passes it.
     let at_once = if left > 1 { left.min(ctx.max_coalesced(view).into()) } else { 1 };
-    // If a part of the memory may not be read, the packets before it are sent nevertheless.
+    // If a part of the memory cannot be read, the packets before that part are still sent one by one.
     if at_once > 1 && send_some(view, ctx, batch, read, at_once) == Ok(true) {
         return Ok(at_once);
     }
     send_some(view, ctx, batch, read, 1).map(|_| 1)
 }
 
-/// Sends `count` packets of a READ's data. Returns `false` for a coalesced segment that cannot be sent as one.
+/// Sends `count` packets of a READ's data. Returns `false` if they cannot be sent as one segment.
 fn send_some(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
@@ -553,6 +568,7 @@ fn send_some(
     let position = Position::of_some(read.sent, packets.into(), read.packets);
     let has_aeth = position != Position::Middle;
     let ext = Ext { aeth: has_aeth.then(|| Aeth::ack(read.msn)), ..Ext::default() };
+    debug_assert!(count > 0 && read.sent + u32::from(packets) <= read.packets, "{read:?}");
     let span = data(view, ctx, read, count * view.attr.path_mtu.bytes())?;
     let psn = read.first.add(read.sent);
     let opcode = Opcode::read_response(position).in_connected(view.service());
@@ -565,7 +581,7 @@ fn send_some(
     Ok(sent)
 }
 
-/// The memory of the next bytes of a READ's data, `most` at most; `None` if there are none.
+/// Returns the memory of the next bytes of a READ's data, at most `most`; `None` if there are none.
 fn data<'a>(
     view: &QpView<'_>,
     ctx: &Ctx<'a>,
@@ -575,6 +591,7 @@ fn data<'a>(
     let offset = u64::from(read.sent) * view.attr.path_mtu.bytes() as u64;
     let left = u64::from(read.len) - offset.min(u64::from(read.len));
     let len = left.min(most as u64);
+    debug_assert!(len > 0 || read.len == 0, "only an empty READ has a packet without data");
     if len == 0 {
         return Ok(None);
     }
@@ -594,7 +611,7 @@ fn send_response(
 ) {
     let opcode = opcode.in_connected(view.service());
     let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
-    // Without a payload there is no memory that could be missing.
+    // A packet without payload reads no memory, so this cannot fail.
     let _ = batch.packet(ctx.direct(), view.net, &bth, ext, Source::Bytes(&[]));
 }
 

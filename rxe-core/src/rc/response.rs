@@ -1,11 +1,11 @@
-//! Responses that wait to be sent, in the order of their PSNs. Acknowledgements coalesce: one that
-//! would directly follow another replaces it, so a burst of requests costs one packet back.
+//! Responses that wait to be sent, in the order of their PSNs. Acknowledgements coalesce: one that would
+//! directly follow another replaces it, so a burst of requests costs one response packet.
 //! IBTA 9.7.5.1.2.
 //!
-//! The queue is bounded. It holds at most `max_dest_rd_atomic` first responses to READs and atomics,
-//! as many repeated responses, and between two of these at most one acknowledgement or NAK. First and
-//! repeated responses are counted apart: a copy of a request that the network made or delayed must
-//! not use up what the peer may have outstanding.
+//! The queue is bounded. It holds at most `max_dest_rd_atomic` first responses to READs and atomics, as
+//! many responses to duplicates, and between two of these at most one acknowledgement or NAK. First and
+//! repeated responses are counted separately, because requests that the network duplicated or delayed
+//! must not use up what the peer may have outstanding.
 
 use std::collections::VecDeque;
 
@@ -19,14 +19,14 @@ pub(super) const MSN_MASK: u32 = 0xff_ffff;
 /// A response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Response {
-    /// Acknowledgement.
+    /// An acknowledgement.
     Ack {
         /// The last PSN acknowledged.
         psn: Psn,
         /// Messages completed by then.
         msn: u32,
     },
-    /// NAK or "receiver not ready".
+    /// A NAK or "receiver not ready".
     Nak {
         /// The PSN of the request that is refused.
         psn: Psn,
@@ -45,7 +45,7 @@ pub(super) enum Response {
         msn: u32,
         /// The value before the operation.
         value: u64,
-        /// This answers a duplicate request.
+        /// The request is a duplicate.
         duplicate: bool,
     },
 }
@@ -53,13 +53,13 @@ pub(super) enum Response {
 /// A READ whose data is not completely sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadResponse {
-    /// PSN of the first packet.
+    /// The PSN of the first packet.
     pub(super) first: Psn,
     /// Packets in all.
     pub(super) packets: u32,
     /// Packets sent.
     pub(super) sent: u32,
-    /// The protection domain whose memory it is.
+    /// The protection domain of the memory.
     pub(super) pd: PdId,
     /// The virtual address of the data.
     pub(super) va: u64,
@@ -74,7 +74,7 @@ pub(super) struct ReadResponse {
 }
 
 impl ReadResponse {
-    /// A READ response without data.
+    /// Returns a READ response without data.
     pub(super) fn empty(psn: Psn, msn: u32) -> Self {
         let (pd, rkey) = (PdId(0), Key::new(0));
         Self { first: psn, packets: 1, sent: 0, pd, va: 0, rkey, len: 0, msn, duplicate: false }
@@ -82,7 +82,7 @@ impl ReadResponse {
 }
 
 impl Response {
-    /// The first PSN of the response.
+    /// Returns the first PSN of the response.
     fn psn(&self) -> Psn {
         match self {
             Self::Ack { psn, .. } | Self::Nak { psn, .. } | Self::Atomic { psn, .. } => *psn,
@@ -90,7 +90,7 @@ impl Response {
         }
     }
 
-    /// One past the last PSN of the response.
+    /// Returns one past the last PSN of the response.
     fn end(&self) -> Psn {
         match self {
             Self::Ack { psn, .. } | Self::Nak { psn, .. } | Self::Atomic { psn, .. } => psn.next(),
@@ -98,7 +98,7 @@ impl Response {
         }
     }
 
-    /// `None` for an acknowledgement or NAK. Otherwise whether this answers a duplicate request.
+    /// Returns whether this responds to a duplicate request; `None` for an acknowledgement or NAK.
     fn duplicate(&self) -> Option<bool> {
         match self {
             Self::Ack { .. } | Self::Nak { .. } => None,
@@ -111,31 +111,32 @@ impl Response {
 
 #[derive(Debug, Default)]
 pub(super) struct Responses {
-    /// All but the newest.
+    /// All responses but the newest.
     older: VecDeque<Response>,
-    /// It is stored in the queue pair itself, so a peer with one request at a time needs no other
-    /// memory. `None` only if there is no response at all.
+    /// The newest response; `None` only if there is no response at all. It is stored in the queue pair
+    /// itself, so that a peer with one request at a time touches no other memory.
     newest: Option<Response>,
 }
 
 impl Responses {
-    /// Adds an acknowledgement. It replaces one or a NAK directly before it: both acknowledge
-    /// everything before their PSN, so the later one says the same and more. But a waiting NAK is
-    /// not replaced by an acknowledgement of an earlier PSN; [`Responses::take_resend`] removes it
-    /// when its packet has come.
+    /// Adds an acknowledgement. It replaces an acknowledgement or NAK directly before it, which also
+    /// acknowledges everything before its PSN and so is implied. But an acknowledgement does not replace
+    /// a NAK of a later PSN: [`Responses::take_resend`] removes that when its packet has arrived.
     pub(super) fn acknowledge(&mut self, psn: Psn, msn: u32) {
+        debug_assert!(msn <= MSN_MASK, "24 bits");
         match self.newest {
             Some(Response::Nak { psn: refused, .. }) if psn.before(refused) => {}
             _ => self.add(Response::Ack { psn, msn }),
         }
     }
 
-    /// Adds a NAK. It replaces one or an acknowledgement directly before it.
+    /// Adds a NAK. It replaces an acknowledgement or NAK directly before it.
     pub(super) fn refuse(&mut self, psn: Psn, error: ResponderError, msn: u32) {
+        debug_assert!(msn <= MSN_MASK, "24 bits");
         self.add(Response::Nak { psn, error, msn });
     }
 
-    /// Adds an acknowledgement or NAK in place of one directly before it.
+    /// Adds an acknowledgement or NAK, which replaces one directly before it.
     fn add(&mut self, new: Response) {
         match &mut self.newest {
             Some(last @ (Response::Ack { .. } | Response::Nak { .. })) => *last = new,
@@ -167,13 +168,16 @@ impl Responses {
         if let Some(older) = self.newest.replace(response) {
             self.older.push_back(older);
         }
+        self.check();
     }
 
-    /// Adds the response to a duplicate READ or atomic. It replaces waiting responses to any of the same
-    /// PSNs, and goes before responses to later ones. Returns `false` and changes nothing if there
-    /// would be more than `limit` responses to duplicates.
+    /// Adds the response to a duplicate READ or atomic, before responses to later PSNs. It replaces
+    /// waiting responses to any of its PSNs. Returns `false` and changes nothing if there would be more
+    /// than `limit` responses to duplicates.
     pub(super) fn repeat(&mut self, response: Response, limit: usize) -> bool {
+        debug_assert_eq!(response.duplicate(), Some(true), "only to a duplicate");
         let (first, end) = (response.psn(), response.end());
+        debug_assert!(first.before(end), "a response has a PSN");
         let replaced = |old: &Response| {
             old.duplicate().is_some() && old.psn().before(end) && first.before(old.end())
         };
@@ -191,7 +195,7 @@ impl Responses {
         true
     }
 
-    /// How many first responses to READs and atomics wait.
+    /// Returns how many first responses to READs and atomics wait.
     pub(super) fn reads(&self) -> usize {
         self.iter().filter(|response| response.duplicate() == Some(false)).count()
     }
@@ -205,19 +209,19 @@ impl Responses {
     }
 
     pub(super) fn pop(&mut self) {
+        debug_assert!(!self.is_empty(), "what was sent was in the queue");
         if self.older.pop_front().is_none() {
             self.newest = None;
         }
     }
 
-    /// Whether READ data or atomic values are waiting.
+    /// Returns whether READ data or atomic values wait.
     pub(super) fn has_data(&self) -> bool {
         self.iter().any(|response| response.duplicate().is_some())
     }
 
-    /// Removes READ data and atomic values: the queue pair is in the error state. The oldest first
-    /// response among them would have acknowledged everything before it, so an acknowledgement
-    /// replaces it.
+    /// Removes READ data and atomic values, for the error state. The oldest first response among them would
+    /// have acknowledged everything before it, so an acknowledgement replaces it.
     pub(super) fn drop_data(&mut self) {
         if !self.has_data() {
             return;
@@ -237,6 +241,8 @@ impl Responses {
                 self.acknowledge(psn.sub(1), msn.wrapping_sub(1) & MSN_MASK);
             }
         }
+        debug_assert!(!self.has_data());
+        self.check();
     }
 
     /// Removes all responses.
@@ -245,7 +251,7 @@ impl Responses {
         self.newest = None;
     }
 
-    /// Whether no READ data, atomic value or NAK waits: acknowledgements are not urgent.
+    /// Returns whether nothing but acknowledgements waits, which are not urgent.
     pub(super) fn can_wait(&self) -> bool {
         self.iter().all(|response| matches!(response, Response::Ack { .. }))
     }
@@ -261,6 +267,7 @@ impl Responses {
     fn check(&self) {
         debug_assert!(self.newest.is_some() || self.older.is_empty());
         debug_assert!(self.iter().is_sorted_by(|a, b| !b.psn().before(a.psn())));
+        debug_assert!(self.iter().all(|one| one.psn().before(one.end())), "each has a PSN");
     }
 
     fn iter(&self) -> impl Iterator<Item = &Response> {
@@ -285,7 +292,7 @@ mod tests {
         Response::Read(ReadResponse { packets, duplicate, ..empty })
     }
 
-    /// The responses in the order in which they leave.
+    /// Returns the responses in the order in which they are sent.
     fn all(responses: &Responses) -> Vec<Response> {
         responses.iter().copied().collect()
     }
@@ -330,7 +337,7 @@ mod tests {
         assert_eq!(all(&responses), full);
     }
 
-    /// The data of a READ acknowledges what was before it, with the number of messages by then.
+    /// The data of a READ acknowledges everything before it, with the number of messages until then.
     #[test]
     fn where_data_was_an_acknowledgement_of_what_was_before_it_is_left() {
         for (duplicates, sent) in [(0, 0), (0, 2), (1, 0)] {

@@ -1,42 +1,42 @@
-//! The round-trip time of a connection, and when the oldest packet is sent again because no response came
-//! for some round trips. RFC 6298, with limits for a data centre.
+//! The round-trip time of a connection, and the timer that sends the oldest packet again if no response
+//! came for a few round trips. RFC 6298, with limits for a data centre.
 //!
-//! One packet at a time is timed: one that must be answered at once. A packet that was sent again is
-//! not timed, because its response may be one to the first transmission (Karn's algorithm).
+//! One packet at a time is timed: one that the peer must answer immediately. A packet that was sent
+//! again is not timed, because the response may be to its first transmission (Karn's algorithm).
 
 use std::time::Duration;
 
 use super::window::SendWindow;
 use crate::types::{Psn, Time};
 
-/// The shortest wait. An acknowledgement may wait for as long in the peer.
+/// The shortest wait: the peer may delay an acknowledgement for as long.
 const MIN: Duration = Duration::from_millis(1);
-/// The shortest wait after the peer has reported a gap: it runs, and it reports no gap twice, so if
-/// the packet that it misses is lost again, it says nothing.
+/// The shortest wait after the peer has reported a gap. The peer then runs, and it reports each gap only
+/// once, so silence means that the missing packet was lost again.
 const MIN_AFTER_GAP: Duration = Duration::from_micros(250);
-/// The wait before the first measurement, which the loss itself may prevent.
+/// The wait before the first measurement, which the loss that started the timer may prevent.
 const INITIAL: Duration = Duration::from_millis(5);
-/// The wait doubles so often at most.
+/// How often the wait doubles at most.
 const MAX_DOUBLINGS: u32 = 6;
 
-/// The estimator and the timer of one requester that has lost a packet.
+/// The estimator and the timer of a requester that has lost a packet or was notified of congestion.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrip {
     /// SRTT and RTTVAR; `None` before the first measurement.
     estimate: Option<Estimate>,
-    /// The packet that is timed, and when it was sent.
+    /// The PSN of the packet that is timed, and when it was sent.
     timed: Option<(Psn, Time)>,
-    /// How often the oldest packet was sent again since a response came.
+    /// How often the timer has expired since the last response.
     doublings: u32,
-    /// The peer has reported a gap, and no progress since.
+    /// The peer has reported a gap, and there was no progress since.
     gap: bool,
-    /// A packet was lost at some time.
+    /// The connection has lost a packet at some time.
     lossy: bool,
     /// When the oldest packet is sent again.
     deadline: Option<Time>,
-    /// The window before that packet was sent again, until it is answered.
+    /// The window before the timer expired, until the next response.
     before: Option<SendWindow>,
-    /// Makes its waits differ from those of other requesters.
+    /// Makes the waits differ from those of other requesters.
     seed: u32,
 }
 
@@ -51,13 +51,14 @@ impl RoundTrip {
         Self { seed, ..Self::default() }
     }
 
-    /// The packet at `psn` was sent for the first time, and the peer answers it at once.
+    /// Times the packet at `psn`, which was sent for the first time and is answered immediately, unless
+    /// another packet is timed.
     pub(super) fn on_sent(&mut self, now: Time, psn: Psn) {
         self.timed.get_or_insert((psn, now));
     }
 
-    /// Everything before `una` is answered, some of it only now. Stops the timer. Returns the window
-    /// given to [`RoundTrip::save`], if there was no other loss since.
+    /// Stops the timer: packets up to `una` are acknowledged, some of them just now. Returns the window
+    /// given to [`RoundTrip::save`], if nothing else was lost since.
     pub(super) fn on_progress(&mut self, now: Time, una: Psn) -> Option<SendWindow> {
         self.doublings = 0;
         self.gap = false;
@@ -68,37 +69,40 @@ impl RoundTrip {
         self.before.take()
     }
 
-    /// The oldest packet is sent again. `window`: before it was reduced for that.
+    /// Keeps the window from before the timer expired, in case nothing was lost.
     pub(super) fn save(&mut self, window: SendWindow) {
         self.before.get_or_insert(window);
     }
 
-    /// A packet was lost, or a response. `gap`: the peer has reported it.
+    /// Records a loss. `gap`: the peer has reported it.
     pub(super) fn on_loss(&mut self, gap: bool) {
         self.gap |= gap;
         self.lossy = true;
         self.timed = None;
         self.before = None;
+        debug_assert!(self.deadline.is_none(), "a try that ends stops its timers");
     }
 
-    /// What was sent before will be sent again, or the host did not run: a response says nothing about
-    /// the time of the way.
+    /// Stops timing: the packet will be sent again or the host did not run, so the time until a response
+    /// is no round trip.
     pub(super) fn stop_timing(&mut self) {
         self.timed = None;
     }
 
-    /// Whether a packet was lost at some time.
+    /// Returns whether the connection has lost a packet at some time.
     pub(super) fn is_lossy(&self) -> bool {
         self.lossy
     }
 
-    /// Starts the timer, if it does not run and would expire before `end`, when the try ends. Without an
-    /// end nothing is sent again.
+    /// Starts the timer, unless it runs or would expire after `end`, the end of the try. Without an end
+    /// there are no retransmissions.
     pub(super) fn start(&mut self, now: Time, end: Option<Time>) {
         if self.deadline.is_none() {
             let at = now + self.timeout() + self.variation(now);
             self.deadline = end.is_some_and(|end| at < end).then_some(at);
+            debug_assert!(self.deadline.is_none_or(|at| at > now), "a wait takes time");
         }
+        debug_assert!(self.deadline.zip(end).is_none_or(|(at, end)| at <= end), "within the try");
     }
 
     /// Stops the timer.
@@ -106,26 +110,25 @@ impl RoundTrip {
         self.deadline = None;
     }
 
-    /// When the timer expires, if it runs.
+    /// Returns when the timer expires, if it runs.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.deadline
     }
 
-    /// Returns whether the timer has expired, so that the oldest packet is to be sent again, and starts it
-    /// anew.
+    /// Returns whether the timer has expired. If so, the timer starts anew with twice the wait.
     pub(super) fn take_due(&mut self, now: Time, end: Option<Time>) -> bool {
         let due = self.deadline.take_if(|at| *at <= now).is_some();
         if due {
             self.timed = None;
             self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
             self.start(now, end);
+            debug_assert!(self.timed.is_none(), "what is sent again is not timed");
         }
         due
     }
 
-    /// By how much a wait is longer that follows another one: by nothing to once as long, by chance. Many
-    /// senders of one full queue would otherwise keep step, and those whose packet came too late would come
-    /// too late each time.
+    /// Returns the random part of a wait after the first: up to as long as the wait itself. Otherwise many
+    /// senders to one full queue would stay in step, and the same ones would find it full each time.
     fn variation(&self, now: Time) -> Duration {
         if self.doublings == 0 {
             return Duration::ZERO;
@@ -136,7 +139,9 @@ impl RoundTrip {
             mixed ^= mixed >> 32;
         }
         let [part, ..] = mixed.to_le_bytes();
-        self.timeout() * u32::from(part) / 256
+        let more = self.timeout() * u32::from(part) / 256;
+        debug_assert!(more < self.timeout(), "at most once as long");
+        more
     }
 
     fn measured(&mut self, time: Duration) {
@@ -148,15 +153,18 @@ impl RoundTrip {
                 smoothed: smoothed * 7 / 8 + time / 8,
             },
         });
+        debug_assert!(self.timed.is_none(), "each packet is measured once");
     }
 
-    /// How long to wait for a response.
+    /// Returns how long to wait for a response, without the random part.
     fn timeout(&self) -> Duration {
         let min = if self.gap { MIN_AFTER_GAP } else { MIN };
         let wait = match self.estimate {
             Some(Estimate { smoothed, variation }) => (smoothed + 4 * variation).max(min),
             None => INITIAL,
         };
+        debug_assert!(self.doublings <= MAX_DOUBLINGS);
+        debug_assert!(wait >= min, "{wait:?}");
         wait * (1 << self.doublings)
     }
 }
@@ -169,7 +177,7 @@ mod tests {
         Time::from_nanos(micros * 1000)
     }
 
-    /// An estimator that has seen these round trips, in microseconds.
+    /// Returns an estimator that has measured these round trips, in microseconds.
     fn after(times: &[u64]) -> RoundTrip {
         let mut rtt = RoundTrip::default();
         for &time in times {
@@ -205,7 +213,7 @@ mod tests {
         assert_eq!((rtt.timeout(), rtt.deadline()), (MIN, None));
     }
 
-    /// Eight waits in a row.
+    /// Returns eight waits in a row.
     fn waits(rtt: &mut RoundTrip) -> Vec<Duration> {
         let end = Some(at(u64::from(u32::MAX)));
         let mut now = at(0);

@@ -74,7 +74,7 @@ fn atomics_return_the_value_before() {
     assert_eq!(pair.a.completions().len(), 3);
 }
 
-/// As adapters and kernel rxe do, and not with those that the queue pair was connected with.
+/// As adapters and kernel `rdma_rxe` do. The attributes from the time of connecting do not count.
 #[test]
 fn a_query_answers_with_the_psns_of_the_next_packets() {
     let mut pair = Pair::new();
@@ -113,7 +113,7 @@ fn one_acknowledgement_answers_a_burst() {
     assert_eq!(asking, [[false; 19].as_slice(), &[true]].concat());
 }
 
-/// Responses say how many messages are complete. IBTA 9.7.5.1.4.
+/// Each response has the number of complete messages (MSN). IBTA 9.7.5.1.4.
 #[test]
 fn every_operation_counts_as_one_message() {
     let mut pair = Pair::new();
@@ -155,7 +155,7 @@ fn a_packet_asks_for_an_acknowledgement_if_the_next_request_has_to_wait() {
     let mut pair = Pair::with(&attr, QpCap::default());
     let remote = pair.b.remote(0);
     let (read, write) = (SendOp::Read { remote }, SendOp::Write { remote, imm: None });
-    // The last ones wait for the READ's data: for the limit of READs, or for a fence.
+    // The last requests wait for the READ's data: because of the READ limit or a fence.
     for (last, flags) in [(read, SendFlags::SIGNALED), (write, SendFlags::FENCE)] {
         pair.a.post(1, read, 0, 8);
         pair.a.post(2, write, 0, 8);
@@ -302,7 +302,8 @@ fn the_place_for_reads_counts_that_there_is_when_a_read_begins() {
         let remote = pair.b.remote(0);
         pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 8);
         pair.a.post(2, SendOp::Read { remote }, 0, 8);
-        // The first fills the batch, and the second was looked at to find out who asks for an answer.
+        // The first request fills the batch. The second was taken to decide whether the first must ask for
+        // an acknowledgement.
         let mut batch = TxBatch::new(TxLimits { batch_bytes: 1, ..pair.limits });
         pair.a.engine.poll_transmit(Time::ZERO, &mut batch);
         let sqd = QpAttr { qp_state: QpState::Sqd, ..after };

@@ -1,66 +1,72 @@
-//! How many packets may be unacknowledged. The window starts at the link's limit, is halved when
-//! something is lost, and grows again with every window that arrives whole: by a quarter, but no more than
-//! a sixteenth of the limit. Without this, a peer whose socket buffer overflows would lose the same packets
-//! again and again, because go-back-N sends them all again.
+//! The send window: how many packets may be unacknowledged. It starts at the link's limit. A loss
+//! halves it; each window that is acknowledged without loss lets it grow by a quarter, but by at most a
+//! sixteenth of the limit. Without it, a peer whose socket buffer overflows would lose the same packets
+//! repeatedly, because go-back-N sends them all again.
 //!
-//! After a timeout the window is one packet, and four after a gap that the peer has reported. It then
-//! doubles with each window that is answered, up to half of its old size, as in TCP's slow start
-//! (RFC 5681, 3.1). So acknowledgements pace what is sent again. The reason: many queue pairs may fill
-//! one queue in front of the peer. If each sent half a window after every loss, that queue would stay
-//! full of retransmissions until the retries are used up.
+//! After a loss, sending restarts with one packet (timeout) or four (gap that the peer has reported).
+//! The window then doubles with each window that is acknowledged, up to half of its old size, as in
+//! TCP's slow start (RFC 5681, 3.1), so acknowledgements pace the retransmission. The reason: many queue
+//! pairs may fill one queue in front of the peer. If each sent half a window after every loss, that
+//! queue would stay full of retransmissions until the retries are used up.
 
 use crate::service::QpView;
 use crate::types::Psn;
 
-/// After gaps alone, the window doubles up to this at least. With fewer packets, the lost one often is the
-/// last, behind which no packet shows the gap, so that only a timeout does.
+/// After gaps, the window doubles up to at least this many packets. In a smaller window the lost packet
+/// is often the last one, and then only a timeout shows the loss.
 const FLOOR: u32 = 8;
-/// What is sent at once after a gap: the packet that is missing, and some behind it, which show whether it
-/// is lost again.
+/// Packets sent immediately after a gap: the missing one, and some behind it that show whether it is lost
+/// again.
 const RESTART: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SendWindow {
     limit: u32,
     max: u32,
-    /// Below this limit, each acknowledged packet lets one more be outstanding.
+    /// Up to this limit, each acknowledged packet enlarges the window by one (slow start).
     threshold: u32,
-    /// Acknowledged since the limit last grew.
+    /// Packets acknowledged since the limit last grew.
     acknowledged: u32,
-    /// One past the highest PSN sent at the last loss. Further losses before it count as the same
-    /// loss.
+    /// One past the highest PSN sent at the last loss. Losses before it count as the same loss.
     recover: Option<Psn>,
 }
 
 impl SendWindow {
     pub(super) fn new(view: &QpView<'_>) -> Self {
         let mtu = u32::try_from(view.attr.path_mtu.bytes()).unwrap_or(4096);
-        let max = view.window.packets.min(view.window.bytes / mtu).max(1);
+        Self::of(view.limits.packets.min(view.limits.bytes / mtu).max(1))
+    }
+
+    /// A window that begins with its largest size, in packets.
+    pub(super) fn of(max: u32) -> Self {
         let window = Self { limit: max, max, threshold: max, acknowledged: 0, recover: None };
         window.check();
         window
     }
 
-    /// At least one packet may be sent, and no more than the link takes.
+    /// Checks that at least one packet may be sent, and no more than the link takes.
     fn check(&self) {
         debug_assert!(1 <= self.limit && self.limit <= self.max, "{self:?}");
         debug_assert!(1 <= self.threshold && self.threshold <= self.max, "{self:?}");
         debug_assert!(self.acknowledged <= self.max, "{self:?}");
     }
 
-    /// How many packets may be unacknowledged now.
+    /// Returns how many packets may be unacknowledged now.
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// How many response packets one READ request may ask for. Two such requests fill the window, or
-    /// the share.
-    pub(super) fn read_chunk(&self, share: u32, max_rd_atomic: u8) -> u32 {
-        let max = self.max.min(share);
-        (if max_rd_atomic > 1 { max / 2 } else { max }).max(1)
+    /// Returns how many response packets one READ request may ask for: half a window, so that two requests
+    /// fill it, or a whole one if only one READ may be outstanding.
+    pub(super) fn read_chunk(&self, peer_window: u32, max_rd_atomic: u8) -> u32 {
+        let max = self.max.min(peer_window);
+        let chunk = (if max_rd_atomic > 1 { max / 2 } else { max }).max(1);
+        debug_assert!(1 <= chunk && chunk <= self.max, "a READ asks for what a window takes");
+        chunk
     }
 
     pub(super) fn on_progress(&mut self, packets: u32, una: Psn) {
+        debug_assert!(packets > 0, "progress is a packet at least");
         if self.recover.is_some_and(|recover| !una.before(recover)) {
             self.recover = None;
         }
@@ -77,45 +83,50 @@ impl SendWindow {
         self.check();
     }
 
-    /// The retransmission of a lost packet was lost too.
+    /// Reduces the window again, because the retransmission was lost too.
     pub(super) fn on_same_loss(&mut self) {
+        debug_assert!(self.recover.is_some(), "it follows a loss");
         self.limit = (self.limit / 2).max(1);
         self.threshold = (self.threshold / 2).max(FLOOR.min(self.threshold));
         self.check();
     }
 
-    /// Undoes the reduction after a timeout that turned out to be spurious: nothing was lost. `before`: the
-    /// window before it.
+    /// Undoes the reduction after a spurious timeout. `before`: the window before that timeout.
     pub(super) fn restore(&mut self, before: Self) {
         debug_assert_eq!(self.max, before.max, "a window of the same link");
         *self = Self { recover: None, ..before };
         self.check();
     }
 
-    /// No response came in time. `high` is one past the highest PSN sent.
+    /// Reduces the window to one packet, because no response came in time. `high` is one past the highest
+    /// PSN sent.
     pub(super) fn on_timeout(&mut self, high: Psn) {
         self.on_loss(high);
         self.limit = 1;
+        debug_assert!(self.recover.is_some(), "the loss is not over before it is answered");
+        self.check();
     }
 
-    /// The response of a READ did not go on, which may only be late: halves the window, but does not begin
-    /// anew. `high` is one past the highest PSN sent.
+    /// Halves the window without a slow start, because the response of a READ has stalled, and may only be
+    /// late. `high` is one past the highest PSN sent.
     pub(super) fn on_silence(&mut self, high: Psn) {
         if self.recover.is_none() {
             self.on_loss(high);
             self.limit = self.threshold;
+            self.check();
         }
     }
 
-    /// The peer reported a gap. `high` is one past the highest PSN sent.
+    /// Reduces the window, because the peer reported a gap. `high` is one past the highest PSN sent.
     pub(super) fn on_loss(&mut self, high: Psn) {
         if self.recover.is_none() {
             self.recover = Some(high);
-            // A window that still grows after the last loss counts as the one it grows to.
+            // A window in slow start counts as at least the floor that it grows to.
             let before = self.limit.max(self.threshold.min(FLOOR));
             self.threshold = (before / 2).max(FLOOR.min(before));
             self.limit = self.threshold.min(RESTART);
             self.acknowledged = 0;
+            debug_assert!(self.threshold <= before && self.limit <= self.threshold, "{self:?}");
         }
         self.check();
     }
@@ -125,11 +136,7 @@ impl SendWindow {
 mod tests {
     use super::*;
 
-    fn window(max: u32) -> SendWindow {
-        SendWindow { limit: max, max, threshold: max, acknowledged: 0, recover: None }
-    }
-
-    /// The limits after so many windows that were answered.
+    /// Returns the limits after each of `count` windows that were acknowledged.
     fn limits(window: &mut SendWindow, una: Psn, count: usize) -> Vec<u32> {
         let answered = |_| {
             window.on_progress(window.limit(), una);
@@ -140,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_gap_halves_the_window_once_and_it_begins_with_four_packets() {
-        let mut window = window(256);
+        let mut window = SendWindow::of(256);
         let (sent, later) = (Psn::new(1000), Psn::new(1001));
         window.on_loss(sent);
         window.on_loss(sent);
@@ -150,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_small_window_grows_by_a_quarter() {
-        let mut window = window(256);
+        let mut window = SendWindow::of(256);
         for lost in [1000, 2000, 3000, 4000, 5000, 6000] {
             window.on_loss(Psn::new(lost));
             window.on_progress(1, Psn::new(lost + 1));
@@ -161,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_retransmission_that_is_lost_too_leaves_one_packet() {
-        let mut window = window(256);
+        let mut window = SendWindow::of(256);
         window.on_loss(Psn::new(1000));
         window.on_same_loss();
         assert_eq!(limits(&mut window, Psn::new(500), 7), [4, 8, 16, 32, 64, 80, 96]);
@@ -169,7 +176,7 @@ mod tests {
 
     #[test]
     fn after_a_timeout_one_packet_asks_however_often() {
-        let mut window = window(256);
+        let mut window = SendWindow::of(256);
         let (una, sent) = (Psn::new(500), Psn::new(1000));
         for _ in 0..8 {
             window.on_timeout(sent);

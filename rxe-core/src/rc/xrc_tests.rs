@@ -137,7 +137,7 @@ fn a_message_stays_with_its_queue() {
     assert_eq!(pair.b.outcomes(), [(7, Status::RemoteInvalidRequest)]);
 }
 
-/// Its requester sends it again until it gives up: neither end has done anything wrong.
+/// The requester repeats the duplicate until it gives up: neither end has made an error.
 #[test]
 fn a_read_again_through_a_queue_that_is_gone_or_another_is_dropped() {
     let sent = |pair: &Pair| pair.log.iter().find(|sent| sent.forward).unwrap().clone();
@@ -170,7 +170,8 @@ fn a_read_again_through_a_queue_that_is_gone_or_another_is_dropped() {
     dropped(&mut pair, &read);
 }
 
-/// A receive that a WRITE with immediate took from the shared queue completes where that queue says.
+/// A receive that a WRITE with immediate took from a shared queue completes in that queue's completion
+/// queue.
 #[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
 #[test]
 fn a_receive_of_a_write_into_memory_that_is_gone_completes_for_its_queue() {

@@ -189,6 +189,7 @@ impl QpHandle {
     }
 
     fn ring(&self) {
+        debug_assert!(self.qpn.value() > 1, "no program posts to QP0 or QP1");
         if !self.rung.swap(true, Ordering::SeqCst) {
             self.doorbells.ring(self.qpn);
         }

@@ -34,7 +34,7 @@ pub(crate) struct QpView<'a> {
     pub(crate) identity: &'a QpIdentity,
     pub(crate) attr: &'a QpAttr,
     pub(crate) net: &'a NetHeader,
-    pub(crate) window: Window,
+    pub(crate) limits: SendLimits,
     /// The shared queue that the current XRC request names.
     pub(crate) target: Option<&'a Arc<SharedReceiveQueue>>,
 }
@@ -90,17 +90,17 @@ impl QpView<'_> {
 
     /// Returns the largest path MTU that the device's link carries.
     pub(crate) fn max_mtu(&self) -> Mtu {
-        self.window.max_mtu
+        self.limits.max_mtu
     }
 }
 
 /// The amount of data that a QP may leave unacknowledged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub(crate) struct SendLimits {
     pub(crate) packets: u32,
     pub(crate) bytes: u32,
     /// The current share of this QP in the packets that its peer accepts from all QPs.
-    pub(crate) share: u32,
+    pub(crate) peer_window: u32,
     /// The largest path MTU that the link carries.
     pub(crate) max_mtu: Mtu,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Ctx<'a> {
     pub(crate) now: Time,
     pub(crate) mem: &'a MemoryGuard<'a>,
     pub(crate) events: &'a mut EventSink,
-    pub(crate) window: Window,
+    pub(crate) limits: SendLimits,
     /// The direct path for packets that need not wait in the batch, if there is one.
     pub(crate) direct: Option<&'a mut (dyn Direct + 'a)>,
     /// Whether a completion did not find a place in its queue.
@@ -125,9 +125,9 @@ impl<'a> Ctx<'a> {
         now: Time,
         mem: &'a MemoryGuard<'a>,
         events: &'a mut EventSink,
-        window: Window,
+        limits: SendLimits,
     ) -> Self {
-        Self { now, mem, events, window, direct: None, overflow: false }
+        Self { now, mem, events, limits, direct: None, overflow: false }
     }
 
     /// Returns the direct path for packets that need not wait in the batch, if there is one.

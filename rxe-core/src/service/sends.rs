@@ -101,6 +101,7 @@ pub(crate) enum Drain {
 
 impl Drain {
     pub(crate) fn begin(&mut self) {
+        debug_assert_eq!(*self, Self::No, "only a QP in RTS begins to drain");
         *self = Self::Draining;
     }
 

@@ -75,8 +75,12 @@ impl Requester {
             } else {
                 (1, send(ctx, 1))
             };
+            debug_assert!(count > 0 && count <= left, "{count} of at most {left}");
             *sent += count;
             left -= count;
+            debug_assert!(
+                *sent <= message.packets && message.first.add(message.packets) == self.next
+            );
             if emitted.is_err() || *sent == message.packets {
                 let done = self.sending.take();
                 let Some((message, _)) = done else { return Ok(false) };
@@ -112,6 +116,7 @@ impl Requester {
         }
         let len = u32::try_from(request.payload.len()).unwrap_or(u32::MAX);
         let packets = packets(len, view.attr.path_mtu.bytes());
+        debug_assert!(packets > 0 && self.sending.is_none(), "one message at a time");
         self.sending = Some((Message { request, len, first: self.next, packets }, 0));
         self.next = self.next.add(packets);
         Ok(true)
@@ -124,6 +129,7 @@ impl Requester {
 
     /// Completes all requests, started or not, as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        debug_assert!(self.sending.as_ref().is_none_or(|(message, sent)| *sent < message.packets));
         let begun = self.sending.take().map(|(message, _)| message.request);
         let rest = std::iter::from_fn(|| view.handle.sq.take());
         for request in begun.into_iter().chain(rest) {

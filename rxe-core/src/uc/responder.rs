@@ -30,15 +30,16 @@ impl Responder {
 
     /// Receives a request. UC sends no responses.
     pub(crate) fn receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+        debug_assert!(packet.info().is_request && packet.count() == 1);
         let info = packet.info();
         let in_sequence = packet.psn() == self.expected;
         self.expected = packet.psn().next();
         if info.starts {
             // An incomplete message before this packet will never be completed.
-            self.message.give_up();
+            self.message.requeue_receive();
             self.skipping = false;
         } else if !in_sequence || self.skipping {
-            self.message.give_up();
+            self.message.requeue_receive();
             self.skipping = true;
             return ctx.drop_packet(view, DropReason::MessageBroken);
         }
@@ -46,6 +47,7 @@ impl Responder {
             self.skipping = true;
             ctx.drop_packet(view, reason);
         }
+        debug_assert!(!self.skipping || !self.message.is_arriving(), "its rest is skipped");
     }
 
     /// Receives a coalesced segment, if all of its packets can be executed. Otherwise returns
@@ -62,6 +64,7 @@ impl Responder {
         }
         // While the rest of a message is skipped, there is no current message, so `deliver` refuses
         // its packets.
+        debug_assert!(packet.count() > 1 && (!self.skipping || !self.message.is_arriving()));
         let Ok(delivered) = self.deliver(view, ctx, packet) else { return false };
         ctx.events.counters.rcvd_uc_msgs += u64::from(delivered == Delivered::Whole);
         self.expected = packet.next_psn();
@@ -90,7 +93,7 @@ impl Responder {
                 let (reason, status) = consequence(error);
                 match status {
                     Some(status) => self.message.fail(view, ctx, status),
-                    None => self.message.give_up(),
+                    None => self.message.requeue_receive(),
                 }
                 Err(reason)
             }

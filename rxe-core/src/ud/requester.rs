@@ -86,6 +86,7 @@ impl Requester {
         let deth = Deth::new(qkey_sent(to.qkey, view.attr.qkey), view.qpn());
         let ext = Ext { deth: Some(deth), imm, ..Ext::default() };
         let net = NetHeader { src_port: view.net.src_port, ..to.ah.net };
+        debug_assert!(!deth.qkey.is_controlled() || deth.qkey == view.attr.qkey, "C10-15");
         let payload = match &request.payload {
             Payload::Inline(bytes) => Source::Bytes(bytes),
             Payload::Sges(_) => Source::Spans(&spans),
@@ -95,6 +96,7 @@ impl Requester {
             ctx.report_memory_fault(view, why);
             Status::LocalProtection
         })?;
+        debug_assert!(len <= view.max_mtu().bytes() && to.ah.pd == pd, "checked before");
         self.next = self.next.next();
         Ok(())
     }

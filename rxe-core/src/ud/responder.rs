@@ -19,6 +19,8 @@ fn deliver(
     net: &NetHeader,
     packet: &Packet<'_>,
 ) -> Result<(), DropReason> {
+    debug_assert!(packet.info().starts && packet.info().ends, "a datagram is one packet");
+    debug_assert_eq!(packet.count(), 1, "datagrams are not coalesced");
     let deth = packet.deth().ok_or(DropReason::WrongService)?;
     if deth.qkey != view.attr.qkey {
         return Err(DropReason::WrongQkey);

@@ -141,7 +141,9 @@ impl TxBatch {
             net: burst.net,
             payload: self.bytes(burst),
             segment: burst.segment,
-            later: bursts.get(at + Frame::AHEAD).map_or(&[], |burst| self.bytes(burst)),
+            prefetch_next: bursts
+                .get(at + Frame::PREFETCH_DISTANCE)
+                .map_or(&[], |burst| self.bytes(burst)),
             coalesced: &[],
         })
     }
@@ -258,7 +260,7 @@ impl TxBatch {
                     return Ok(true);
                 }
                 Placed::NoRoom => waits = true,
-                Placed::Elsewhere => {}
+                Placed::Unsupported => {}
             }
         }
         if count > 1 {
@@ -313,6 +315,7 @@ impl TxBatch {
         len: usize,
         write: impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
+        debug_assert!(self.sent <= self.end && self.end == self.bursts.len(), "no burst is hidden");
         let start = self.buf.len();
         let joins = self.open
             && self.packets < self.limits.burst_segments
@@ -324,6 +327,7 @@ impl TxBatch {
                     && burst.net == *net
             });
         let index = if joins { self.packets } else { 0 };
+        debug_assert!(index < self.limits.burst_segments.max(1));
         if !joins {
             self.bursts.push(Burst { net: *net, bytes: start..start, segment: len });
             self.end = self.bursts.len();

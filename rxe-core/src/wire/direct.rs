@@ -72,7 +72,7 @@ pub enum Placed {
     /// The packet is sent.
     Sent,
     /// This path does not reach the packet's destination.
-    Elsewhere,
+    Unsupported,
     /// There is currently no room for the packet.
     NoRoom,
 }

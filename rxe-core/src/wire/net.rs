@@ -88,9 +88,9 @@ pub struct Frame<'a> {
     /// The size of each packet in bytes; the last may be shorter. Never 0; `payload.len()` for one
     /// packet.
     pub segment: usize,
-    /// The payload of the buffer [`Frame::AHEAD`] buffers later, or empty if unknown. A hint: the
+    /// The payload of the buffer [`Frame::PREFETCH_DISTANCE`] buffers later, or empty if unknown. A hint: the
     /// engine prefetches the QP that it is addressed to.
-    pub later: &'a [u8],
+    pub prefetch_next: &'a [u8],
     /// Packets in memory shared with another process. If there are any, `payload` is empty.
     pub coalesced: &'a [Coalesced<'a>],
 }
@@ -166,11 +166,11 @@ impl<'a> Coalesced<'a> {
 
 impl<'a> Frame<'a> {
     /// The distance at which a prefetch completes in time.
-    pub const AHEAD: usize = 8;
+    pub const PREFETCH_DISTANCE: usize = 8;
 
     /// Creates a buffer that contains one packet.
     pub fn single(net: NetHeader, payload: &'a [u8]) -> Self {
-        Self { net, payload, segment: payload.len().max(1), later: &[], coalesced: &[] }
+        Self { net, payload, segment: payload.len().max(1), prefetch_next: &[], coalesced: &[] }
     }
 
     /// Returns the number of packets.

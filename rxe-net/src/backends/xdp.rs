@@ -320,7 +320,7 @@ impl XdpBackend {
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
         let Self { queues, counters, .. } = self;
-        queues.receive(budget, &mut |bytes, later| {
+        queues.receive(budget, &mut |bytes, next| {
             let frame = frame::parse_ethernet(bytes).and_then(|(_, datagram)| datagram.frame());
             let Some(frame) = frame.ok().filter(|frame| !frame.payload.is_empty()) else {
                 counters.rx_unusable += 1;
@@ -330,7 +330,7 @@ impl XdpBackend {
             counters.rx_bytes += frame.payload.len() as u64;
             // Most frames have headers of the same length, so the payload is at the same offset.
             let headers = frame.payload.as_ptr() as usize - bytes.as_ptr() as usize;
-            sink(&Frame { later: later.get(headers..).unwrap_or(&[]), ..frame });
+            sink(&Frame { prefetch_next: next.get(headers..).unwrap_or(&[]), ..frame });
         })
     }
 }

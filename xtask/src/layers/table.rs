@@ -28,8 +28,8 @@ pub const LAYERS: &[Layers] = &[
         layers: &[
             &["completer", "responder"],
             &["requester"],
-            &["errors", "inflight", "replay", "response", "retry"],
-            &["rtt"],
+            &["errors", "inflight", "recovery", "replay", "response"],
+            &["controller", "rtt"],
             &["window"],
         ],
     },

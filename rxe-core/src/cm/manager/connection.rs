@@ -106,6 +106,26 @@ impl State {
         }
     }
 
+    /// Returns whether the state machine has this transition. A connection that ends without
+    /// TIMEWAIT is removed instead.
+    pub(super) fn may_become(&self, next: &Self) -> bool {
+        matches!(
+            (self, next),
+            // `connect` and `resolve` begin in REP_RCVD, which has no timer.
+            (Self::RepRcvd, Self::ReqSent(_) | Self::SidrReqSent(_) | Self::Established { .. })
+                | (Self::ReqRcvd { .. }, Self::RepSent(_))
+                | (Self::ReqSent(_), Self::RepRcvd)
+                | (Self::RepSent(_), Self::Established { .. })
+                | (
+                    Self::RepSent(_) | Self::Established { .. },
+                    Self::DreqSent(_) | Self::DreqRcvd { .. } | Self::TimeWait { .. }
+                )
+                | (Self::DreqSent(_) | Self::DreqRcvd { .. }, Self::TimeWait { .. })
+                | (Self::TimeWait { drep: None, .. }, Self::TimeWait { drep: Some(_), .. })
+                | (Self::SidrReqRcvd { .. }, Self::SidrRepSent { .. })
+        )
+    }
+
     /// Returns the retries of the message that waits for an answer, if there is one.
     pub(super) fn retry(&mut self) -> Option<&mut Retry> {
         match self {
@@ -185,6 +205,7 @@ impl Retry {
         current: Duration,
     ) -> Self {
         let wait = current * 2;
+        debug_assert!(current > Duration::ZERO && wait <= Self::MAX_WAIT, "{current:?}");
         Self {
             mad,
             left: retries,
@@ -204,6 +225,7 @@ impl Retry {
         self.current = self.wait;
         self.deadline = now + self.current;
         self.wait = (self.wait * 2).min(Self::MAX_WAIT);
+        debug_assert!(self.deadline > now && self.wait >= self.current, "waits only grow");
         Some(&self.mad)
     }
 
@@ -225,6 +247,7 @@ impl Retry {
         }
         let time = timeout(service_timeout).min(Self::MRA_LIMIT);
         self.deadline = self.deadline.max(now + time);
+        debug_assert!(self.deadline >= now && time <= Self::MRA_LIMIT);
         true
     }
 }

@@ -42,6 +42,7 @@ impl Manager {
         };
         self.listeners.insert(id.0, Listener { service_id, backlog, waiting: BTreeSet::new() });
         self.services.insert(service_id, id);
+        debug_assert_eq!(self.services.len(), self.listeners.len(), "one service each");
         self.take_held(now, service_id);
         Ok(id)
     }
@@ -59,8 +60,10 @@ impl Manager {
     /// requests, which the consumer need not destroy.
     pub fn unlisten(&mut self, now: Time, listener: ListenerId) -> BTreeSet<ConnId> {
         let Some(old) = self.listeners.remove(&listener.0) else { return BTreeSet::new() };
-        self.services.remove(&old.service_id);
+        let service = self.services.remove(&old.service_id);
+        debug_assert_eq!(service, Some(listener), "a service has one listener");
         self.held.closed(now, old.service_id);
+        debug_assert_eq!(self.services.len(), self.listeners.len(), "one service each");
         for &id in &old.waiting {
             self.destroy(now, id);
         }
@@ -126,6 +129,7 @@ impl Manager {
             ..rep
         };
         let (tid, first) = (connection.tid, connection.first_wait);
+        debug_assert!(first > Duration::ZERO, "a REP is sent again after a while");
         let retries = connection.retries.min(RETRIES);
         let mad = self.send(id, tid, &Message::Rep(rep));
         self.set(id, State::RepSent(Retry::waiting(now, mad, retries, first)));

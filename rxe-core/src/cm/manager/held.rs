@@ -89,6 +89,7 @@ impl HeldRequests {
         if self.closed.len() < MAX_CLOSED {
             self.closed.insert(PortSpace::same_port(service_id), now + CLOSED_FOR);
         }
+        debug_assert!(self.closed.len() <= MAX_CLOSED, "it remembers a bounded number");
     }
 
     /// Records that the service has a listener. Removes and returns the requests that waited for
@@ -133,6 +134,7 @@ impl HeldRequests {
         if room {
             self.waiting.push_back(Waiting { until: now + CLOSED_FOR, route, tid, request });
         }
+        debug_assert!(self.waiting.len() <= MAX_HELD, "what strangers cause is bounded");
         room
     }
 

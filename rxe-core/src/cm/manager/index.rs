@@ -71,6 +71,7 @@ impl Index {
             }
             State::RepSent(_) => {
                 self.unanswered.insert(connection.local_qpn, connection.id);
+                debug_assert!(connection.remote_id != 0, "a REP answers a REQ");
             }
             _ => {}
         }

@@ -90,7 +90,8 @@ impl Keepalive {
     /// Records that a connection has entered `state`.
     pub(super) fn enter(&mut self, connection: &Connection, state: &State) {
         if self.on && matches!(state, State::Established { .. }) {
-            self.watched.insert(key(connection));
+            let new = self.watched.insert(key(connection));
+            debug_assert!(new, "a connection is established once");
             self.next.get_or_insert(self.now + INTERVAL);
         }
     }
@@ -124,6 +125,7 @@ impl Keepalive {
             };
             chosen.push(id);
             burst += 1;
+            debug_assert!(last.is_none_or(|last| last < (gid, block, id)), "each is passed once");
             let whole = suspected.contains(&(gid, block)) && burst < MAX_BURST;
             last = Some((gid, block, if whole { id } else { u32::MAX }));
         }

@@ -227,12 +227,17 @@ impl Manager {
         {
             self.timers.pop_first();
             let Some(connection) = self.connections.get_mut(&id.0) else { continue };
+            debug_assert_eq!(connection.armed, Some(at), "the note of an entry is true");
             connection.armed = None;
             if connection.state.deadline().is_some_and(|deadline| deadline <= now) {
                 self.expire(now, id);
             }
             self.arm(id);
         }
+        debug_assert!(
+            self.timers.first().is_none_or(|&(at, _)| at > now),
+            "all that is due is done"
+        );
         while let Some(waiting) = self.held.expired(now) {
             self.refuse_held(&waiting);
         }
@@ -287,10 +292,12 @@ impl Manager {
         let deadline = connection.state.deadline();
         if connection.armed != deadline {
             if let Some(at) = connection.armed {
-                self.timers.remove(&(at, id));
+                let had = self.timers.remove(&(at, id));
+                debug_assert!(had, "the note of an entry is true");
             }
             if let Some(at) = deadline {
-                self.timers.insert((at, id));
+                let new = self.timers.insert((at, id));
+                debug_assert!(new, "a connection has one entry");
             }
             connection.armed = deadline;
         }
@@ -298,6 +305,11 @@ impl Manager {
 
     fn set(&mut self, id: ConnId, state: State) {
         if let Some(connection) = self.connections.get_mut(&id.0) {
+            debug_assert!(
+                connection.state.may_become(&state),
+                "{:?} to {state:?}",
+                connection.state
+            );
             let old = std::mem::replace(&mut connection.state, state);
             self.index.moved(connection, &old);
             if let Some(listener) = old.waits_for() {
@@ -309,13 +321,17 @@ impl Manager {
 
     /// Adds a new connection.
     fn insert(&mut self, connection: Connection) {
+        debug_assert!(connection.armed.is_none() && !connection.orphan);
         self.index.begun(&connection);
-        self.connections.insert(connection.id.0, connection);
+        let old = self.connections.insert(connection.id.0, connection);
+        debug_assert!(old.is_none(), "an ID names one connection");
+        debug_assert!(self.connections.len() <= MAX_CONNECTIONS);
     }
 
     fn waits_no_more(&mut self, listener: ListenerId, id: ConnId) {
         if let Some(listener) = self.listeners.get_mut(&listener.0) {
-            listener.waiting.remove(&id);
+            let waited = listener.waiting.remove(&id);
+            debug_assert!(waited, "the backlog counts what waits");
         }
     }
 
@@ -330,8 +346,10 @@ impl Manager {
         let connection = self.connections.remove(&id.0)?;
         self.index.ended(&connection);
         if let Some(at) = connection.armed {
-            self.timers.remove(&(at, id));
+            let had = self.timers.remove(&(at, id));
+            debug_assert!(had, "the note of an entry is true");
         }
+        debug_assert!(self.timers.len() <= self.connections.len(), "one entry each");
         if let Some(listener) = connection.state.waits_for() {
             self.waits_no_more(listener, id);
         }
@@ -343,6 +361,7 @@ impl Manager {
         if self.peers.get(&key) == Some(&id) {
             self.peers.remove(&key);
         }
+        debug_assert!(self.peers.len() <= self.connections.len(), "one entry each");
         Some(connection)
     }
 
@@ -363,6 +382,7 @@ impl Manager {
         if self.outbox.len() < MAX_OUTBOX {
             self.outbox.push_back(outgoing);
         }
+        debug_assert!(self.outbox.len() <= MAX_OUTBOX, "what strangers cause is bounded");
     }
 
     /// Sends a message of a connection. Returns the datagram, for retransmission.
@@ -413,6 +433,7 @@ impl Manager {
             let low = u32::try_from(self.draw() & 0xff_ffff).unwrap_or_default();
             let id = u32::from(self.config.block) << 24 | low;
             if low != 0 && !self.connections.contains_key(&id) {
+                debug_assert_eq!(id.to_be_bytes()[0], self.config.block);
                 return Some(ConnId(id));
             }
         }

@@ -110,7 +110,8 @@ impl Manager {
             armed: None,
         };
         self.insert(connection);
-        self.peers.insert(key, id);
+        let old = self.peers.insert(key, id);
+        debug_assert!(old.is_none(), "a duplicate was found before");
         self.events.push(CmEvent::Request { listener, id, route, req: Box::new(req) });
         Some(())
     }
@@ -335,7 +336,8 @@ impl Manager {
             armed: None,
         };
         self.insert(connection);
-        self.peers.insert(key, id);
+        let old = self.peers.insert(key, id);
+        debug_assert!(old.is_none(), "a duplicate was found before");
         self.events.push(CmEvent::Resolve { listener, id, route, req: Box::new(req) });
         Some(())
     }

@@ -98,8 +98,15 @@ impl Sources {
         }
         let of = self.all.entry(source).or_default();
         match from {
-            Some(Cost::HalfOpen) => of.half_open = of.half_open.saturating_sub(1),
+            Some(Cost::HalfOpen) => {
+                debug_assert!(of.half_open > 0, "what ends was counted");
+                of.half_open = of.half_open.saturating_sub(1);
+            }
             Some(Cost::Query) => {
+                debug_assert!(
+                    of.queries > 0 && self.queries >= of.queries,
+                    "what ends was counted"
+                );
                 of.queries = of.queries.saturating_sub(1);
                 self.queries = self.queries.saturating_sub(1);
             }
@@ -113,6 +120,7 @@ impl Sources {
             }
             None => {}
         }
+        debug_assert!(of.half_open <= MAX_HALF_OPEN && of.queries <= MAX_QUERIES, "{of:?}");
         if of.half_open == 0 && of.queries == 0 {
             self.all.remove(&source);
         }
@@ -157,6 +165,7 @@ impl Bucket {
         let interval = Duration::from_secs(1) / self.budget.per_second;
         let came = now.since(self.filled).as_nanos() / interval.as_nanos();
         let came = u32::try_from(came).unwrap_or(u32::MAX);
+        debug_assert!(self.tokens <= self.budget.most, "{self:?}");
         self.tokens = self.tokens.saturating_add(came).min(self.budget.most);
         self.filled =
             if self.tokens == self.budget.most { now } else { self.filled + interval * came };

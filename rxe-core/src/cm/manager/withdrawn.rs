@@ -39,6 +39,7 @@ impl Withdrawn {
         if self.requests.insert((source, id)) {
             self.ends.push_back((now + KEPT_FOR, (source, id)));
         }
+        debug_assert!(self.requests.len() == self.ends.len() && self.ends.len() <= MAX_KEPT);
     }
 
     /// Returns whether the sender has withdrawn this request.
@@ -54,6 +55,7 @@ impl Withdrawn {
             self.requests.remove(oldest);
             self.ends.pop_front();
         }
+        debug_assert_eq!(self.requests.len(), self.ends.len(), "each has one end");
     }
 }
 

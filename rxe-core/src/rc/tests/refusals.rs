@@ -215,7 +215,7 @@ fn nothing_is_received_behind_a_refusal_that_waits() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
     let bad = crate::queue::Remote { rkey: Key::new(remote.rkey.value() ^ 1), ..remote };
-    // It has the PSN of the WRITE that is refused.
+    // The copy has the PSN of the WRITE that is refused.
     let packets =
         sent_one_by_one(&mut pair, &[SendOp::Read { remote }, SendOp::Write { remote, imm: None }]);
     let mut pair = Pair::new();
@@ -230,7 +230,7 @@ fn nothing_is_received_behind_a_refusal_that_waits() {
     assert_eq!(pair.b.bytes(0, 8), [9; 8]);
 }
 
-/// The NAKs that b says it has sent, and those that it has sent.
+/// Returns the NAKs that b has reported as sent, and those that it has sent.
 fn naks(pair: &Pair, events: &[Event]) -> [Vec<Psn>; 2] {
     let told = events.iter().filter_map(|event| match event {
         Event::NakSent { psn, .. } => Some(*psn),

@@ -18,7 +18,7 @@ fn a_lost_packet_is_reported_by_one_nak_and_sent_again() {
     assert_eq!(causes, [RetryCause::SequenceNak]);
     let mut psns: Vec<_> = pair.log.iter().filter(|s| s.forward).map(psn).collect();
     assert_eq!(naks, [psns[2]], "the one that was lost");
-    // Neither later nor at the start of the message, whose first packets have arrived.
+    // Not later, and not at the start of the message, whose first packets have arrived.
     let first_again = (1..psns.len()).find(|at| psns[..*at].contains(&psns[*at]));
     assert_eq!(first_again.map(|at| psns[at]), Some(naks[0]), "it starts again there");
     let sent = psns.len();
@@ -74,7 +74,7 @@ fn a_round_trip_timeout_does_not_close_the_window_of_reads() {
     assert_eq!(pair.opcodes(true), [Opcode::RC_READ_REQUEST; 3 + 3], "all are asked for again");
 }
 
-/// Without a measurement the first wait is one of 5 ms, and after one it is of 1 ms.
+/// The first wait without a measurement is 5 ms; after a measurement it is 1 ms.
 #[test]
 fn the_first_response_to_a_read_is_timed_but_none_to_what_was_sent_twice() {
     let timeout = AckTimeout::new(14).unwrap();
@@ -215,7 +215,7 @@ fn rnr_retries_are_counted() {
     assert_eq!(rnr_naks, 4, "the first and three retries");
 }
 
-/// The network may make copies of a response.
+/// The network may duplicate a response.
 #[test]
 fn a_copy_of_a_refusal_is_no_further_one() {
     let attr = QpAttr { rnr_retry: 1, retry_cnt: 1, ..attributes() };
@@ -241,7 +241,7 @@ fn a_copy_of_a_refusal_is_no_further_one() {
     }
 }
 
-/// The pause is over and nothing is sent again yet, when another copy of the same RNR NAK comes.
+/// Another copy of the same RNR NAK arrives after the pause and before anything is sent again.
 #[test]
 fn a_late_copy_of_an_rnr_nak_uses_up_no_retry() {
     let attr = QpAttr { rnr_retry: 1, ..attributes() };

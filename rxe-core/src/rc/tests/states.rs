@@ -1,4 +1,4 @@
-//! What a queue pair still does in SQD, and in the error state.
+//! Queue pairs in SQD and in the error state.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn sqd_does_not_fail_what_has_not_begun() {
     let beyond = crate::testing::MEMORY as u64;
     pair.fate = Box::new(|_| 0);
     pair.a.post(1, op, 0, 100);
-    // It is looked at with the one before it.
+    // This request is taken together with the one before it.
     pair.a.post(2, op, beyond, 100);
     pair.run_until_idle();
     let (qpn, now) = (pair.a.qp.qpn(), pair.now);
@@ -88,7 +88,7 @@ fn sqd_does_not_fail_what_has_not_begun() {
     pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(2, Status::LocalProtection)]);
 
-    // One that is posted there is not even looked at.
+    // A request that is posted in SQD is not taken.
     let mut pair = Pair::new();
     let attr = QpAttr { qp_state: QpState::Sqd, ..attributes() };
     pair.a.modify(Time::ZERO, &attr, AttrMask::STATE);
@@ -172,7 +172,7 @@ fn read_data_that_has_begun_stops_at_err() {
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Read { remote }, 0, 100 * 1024);
     deliver_only(&mut pair);
-    // The batch has room for some of the packets only.
+    // The batch has room for only some of the packets.
     let limits = crate::wire::TxLimits { batch_bytes: 5000, ..Default::default() };
     let mut batch = crate::wire::TxBatch::new(limits);
     pair.b.engine.poll_transmit(pair.now, &mut batch);

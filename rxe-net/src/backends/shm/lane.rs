@@ -76,7 +76,7 @@ impl Direct for Lane {
             Ok(DirectSend::Sent(_)) => Ok(Placed::Sent),
             Ok(DirectSend::NoRoom) => Ok(Placed::NoRoom),
             Err(SendError::Payload(why)) => Err(why),
-            Err(SendError::Broken) => Ok(Placed::Elsewhere),
+            Err(SendError::Broken) => Ok(Placed::Unsupported),
         }
     }
 

@@ -157,10 +157,10 @@ impl<B: Backend + Sharing> Shm<B> {
         head: &[u8],
         payload: &Source<'_>,
     ) -> Result<Placed, AccessError> {
-        let Some(wire) = self.inner.direct() else { return Ok(Placed::Elsewhere) };
+        let Some(wire) = self.inner.direct() else { return Ok(Placed::Unsupported) };
         // A packet to the device itself must not go onto the wire.
         if self.listeners.has((net.dst, qpn_block(head))) {
-            return Ok(Placed::Elsewhere);
+            return Ok(Placed::Unsupported);
         }
         let placed = wire.send(net, head, payload, 1)?;
         self.unflushed |= placed == Placed::Sent;
@@ -202,11 +202,11 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         let to = (net.dst, qpn_block(head));
         let Some(index) = self.ring_of(net.src, to) else {
             if count > 1 {
-                return Ok(Placed::Elsewhere);
+                return Ok(Placed::Unsupported);
             }
             return self.send_on_wire(net, head, payload);
         };
-        let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
+        let Some(link) = &mut self.rings[index] else { return Ok(Placed::Unsupported) };
         match link.send(net, head, payload, count) {
             Ok(DirectSend::Sent(bytes)) => {
                 self.touch(index);
@@ -218,7 +218,7 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
             Err(SendError::Payload(why)) => Err(why),
             Err(SendError::Broken) => {
                 self.give_up(to);
-                Ok(Placed::Elsewhere)
+                Ok(Placed::Unsupported)
             }
         }
     }

@@ -381,10 +381,10 @@ impl Slot {
                 packets += count;
                 counters.rx_packets += count as u64;
                 counters.rx_bytes += payload.len() as u64;
-                let later = i + Frame::AHEAD;
-                let later = if later < got { arena.get(later).payload } else { &[] };
+                let next = i + Frame::PREFETCH_DISTANCE;
+                let prefetch_next = if next < got { arena.get(next).payload } else { &[] };
                 forwarding.deliver(
-                    &Frame { segment, later, ..Frame::single(arrived.net, payload) },
+                    &Frame { segment, prefetch_next, ..Frame::single(arrived.net, payload) },
                     sink,
                 );
             }

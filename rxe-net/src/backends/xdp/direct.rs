@@ -81,7 +81,7 @@ impl Direct for XdpBackend {
         count: u16,
     ) -> Result<Placed, AccessError> {
         debug_assert_eq!(count, 1, "there are no coalesced segments");
-        let Some(mac) = self.next_hop(net) else { return Ok(Placed::Elsewhere) };
+        let Some(mac) = self.next_hop(net) else { return Ok(Placed::Unsupported) };
         let Self { recent, queues, device, counters, .. } = self;
         let len = whole_len(head.len(), payload.len());
         let front = Headers::plain_len(net);
@@ -103,7 +103,7 @@ impl Direct for XdpBackend {
                 Placed::Sent
             }
             Transmitted::NoRoom => Placed::NoRoom,
-            Transmitted::TooBig => Placed::Elsewhere,
+            Transmitted::TooBig => Placed::Unsupported,
         })
     }
 }

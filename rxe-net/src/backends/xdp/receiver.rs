@@ -80,16 +80,16 @@ impl Receiver {
     /// of frames.
     fn read(&mut self, available: usize, f: &mut dyn FnMut(&[u8], &[u8])) -> (usize, usize) {
         /// The distance to the prefetched frame, as the engine wants it.
-        const AHEAD: usize = rxe_core::wire::Frame::AHEAD;
+        const DISTANCE: usize = rxe_core::wire::Frame::PREFETCH_DISTANCE;
         let umem = &self.pool.umem;
         let (mut chunks, mut frames) = (0, 0);
         while chunks < available.min(REFILL) {
             let desc = self.rx.peek(chunks);
             if !continues(&desc) {
-                let later = (chunks + AHEAD < available).then(|| self.rx.peek(chunks + AHEAD));
-                let later = later.and_then(|d| umem.received(d.addr, d.len));
+                let next = (chunks + DISTANCE < available).then(|| self.rx.peek(chunks + DISTANCE));
+                let next = next.and_then(|d| umem.received(d.addr, d.len));
                 if let Some(bytes) = umem.received(desc.addr, desc.len) {
-                    f(bytes, later.unwrap_or(&[]));
+                    f(bytes, next.unwrap_or(&[]));
                 }
                 chunks += 1;
                 frames += 1;

@@ -137,8 +137,8 @@ fn who_is_not_reached_through_memory_gets_nothing_at_once() {
             to("127.0.0.1", "127.0.0.1"),
             to("127.0.0.3", "127.0.0.1"),
         ] {
-            assert_eq!(send_direct(&mut from, &net, &[1]), Placed::Elsewhere, "{net:?}");
-            assert_eq!(send_coalesced(&mut from, &net, &[1; 8], 2), Placed::Elsewhere, "{net:?}");
+            assert_eq!(send_direct(&mut from, &net, &[1]), Placed::Unsupported, "{net:?}");
+            assert_eq!(send_coalesced(&mut from, &net, &[1; 8], 2), Placed::Unsupported, "{net:?}");
             let direct = Backend::direct(&mut from).unwrap();
             assert_eq!(direct.max_coalesced(&net, Qpn::from_wire(0x01_0000)), 0);
         }

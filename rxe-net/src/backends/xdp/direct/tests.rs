@@ -50,7 +50,7 @@ fn send_one(backend: &mut impl Backend, net: &NetHeader, size: u16) -> bool {
             placed => break placed,
         }
     };
-    if placed == Placed::Elsewhere {
+    if placed == Placed::Unsupported {
         batch.push(*net, 64, |_, buf| {
             buf.extend([0, 0, 0, 0, 0, FIRST]);
             buf.resize(buf.len() + 58, 0);
@@ -184,7 +184,7 @@ fn frames_of_several_chunks_and_packets_to_this_host_go_another_way() {
                 for (net, size) in [(net, 4096), (own, 64)] {
                     let payload = Source::Bytes(&[0; 4096][..size]);
                     let placed = backend.direct().unwrap().send(&net, &head(0), &payload, 1);
-                    assert_eq!(placed, Ok(Placed::Elsewhere));
+                    assert_eq!(placed, Ok(Placed::Unsupported));
                 }
                 assert_eq!(backend.counters().tx_packets, sent);
             },

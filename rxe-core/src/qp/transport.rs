@@ -1,5 +1,5 @@
-//! The send and receive side of a queue pair. Here, and only here, calls are dispatched by transport
-//! service.
+//! The send and receive side of a queue pair. All dispatch over the transport services (RC, UC, UD) is
+//! in this file.
 
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView, SendError};
 use crate::types::{Psn, QpType, Time};
@@ -14,7 +14,7 @@ pub(super) enum SendSide {
     Ud(ud::Requester),
 }
 
-/// The receive side. For datagrams it has no state.
+/// The receive side. UD has no state here.
 #[derive(Debug)]
 pub(super) enum RecvSide {
     Rc(rc::Responder),
@@ -25,23 +25,23 @@ pub(super) enum RecvSide {
 /// How far a queue pair has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendProgress {
-    /// The PSN of its next packet.
+    /// The PSN of the next packet.
     pub psn: Psn,
-    /// Packets on the way: sent and not acknowledged. 0 without acknowledgements.
+    /// Packets that are sent and not acknowledged; 0 for services without acknowledgements.
     pub unacknowledged: u32,
-    /// How many may be on the way, by what was lost; 0 where nothing limits it.
+    /// How many packets the loss-driven window allows in flight; 0 for services without a window.
     pub window: u32,
 }
 
-/// What stops after a send side has failed.
+/// How much of the QP stops after its send side has failed.
 pub(super) enum SendFailure {
-    /// Only sending has stopped: the QP goes to SQE.
+    /// Only sending: the QP goes to SQE.
     SendQueue,
-    /// Everything stops: the QP goes to ERR.
+    /// Everything: the QP goes to ERR.
     QueuePair,
 }
 
-/// Makes the same call on every kind of side.
+/// Makes the same call for each service.
 macro_rules! each {
     ($kind:ident, $side:expr, $it:ident => $call:expr) => {
         match $side {
@@ -53,7 +53,7 @@ macro_rules! each {
 }
 
 impl SendSide {
-    /// A side that is not yet ready to send.
+    /// Returns the send side of a QP before RTS.
     pub(super) fn idle(service: QpType) -> Self {
         match service {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(rc::Requester::default()),
@@ -62,7 +62,7 @@ impl SendSide {
         }
     }
 
-    /// A side in RTS.
+    /// Returns the send side of a QP that enters RTS.
     pub(super) fn start(sq_psn: Psn, view: &QpView<'_>) -> Self {
         match view.identity.service {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
@@ -73,7 +73,7 @@ impl SendSide {
         }
     }
 
-    /// Takes a response. Only RC has responses.
+    /// Receives a response. Only RC has responses.
     pub(super) fn receive(
         &mut self,
         view: &QpView<'_>,
@@ -86,7 +86,7 @@ impl SendSide {
         }
     }
 
-    /// Takes a coalesced segment of responses if nothing about it is unusual, else does nothing.
+    /// Receives a coalesced segment of responses. Returns whether it could be received as one.
     pub(super) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
@@ -122,14 +122,14 @@ impl SendSide {
         }
     }
 
-    /// Prefetches what sending needs besides the side itself.
+    /// Prefetches the memory that sending needs besides the QP itself.
     pub(super) fn prefetch(&self) {
         if let Self::Rc(requester) = self {
             requester.prefetch();
         }
     }
 
-    /// How far it has sent.
+    /// Returns how far the QP has sent.
     pub(super) fn progress(&self) -> SendProgress {
         match self {
             Self::Rc(requester) => {
@@ -141,7 +141,7 @@ impl SendSide {
         }
     }
 
-    /// The doorbell rang.
+    /// Records that the doorbell rang.
     pub(super) fn posted(&mut self) {
         if let Self::Rc(requester) = self {
             requester.posted();
@@ -156,11 +156,11 @@ impl SendSide {
         }
     }
 
-    /// See [`Qp::load`](super::Qp::load). Only RC keeps account of that.
+    /// See [`Qp::inflight_weight`](super::Qp::inflight_weight). Only RC has a weight.
     #[inline]
-    pub(super) fn load(&self) -> u16 {
+    pub(super) fn inflight_weight(&self) -> u16 {
         match self {
-            Self::Rc(requester) => requester.load(),
+            Self::Rc(requester) => requester.inflight_weight(),
             _ => 0,
         }
     }
@@ -176,24 +176,12 @@ impl SendSide {
         }
     }
 
-    /// This side delayed the outstanding requests, so the peer gets the whole timeout again.
-    pub(super) fn restart_timer(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
-        if let Self::Rc(requester) = self {
-            requester.restart_timer(view, ctx);
-        }
-    }
-
-    /// The peer has sent a congestion notification.
-    pub(super) fn notified(&mut self, ctx: &Ctx<'_>) {
-        if let Self::Rc(requester) = self {
-            requester.notified(ctx);
-        }
-    }
-
-    /// This host did not run for a while.
-    pub(super) fn excuse(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
-        if let Self::Rc(requester) = self {
-            requester.excuse(view, ctx);
+    /// Returns the congestion control and loss recovery of RC; `None` for other services.
+    #[inline]
+    pub(super) fn control(&mut self) -> Option<&mut impl rc::Controller> {
+        match self {
+            Self::Rc(requester) => Some(requester.control()),
+            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 
@@ -224,19 +212,19 @@ impl SendSide {
         each!(Self, self, it => it.take_drained())
     }
 
-    /// Whether it begins nothing, and has not yet finished what it had begun.
+    /// Returns whether the send queue drains and has not drained yet.
     pub(super) fn is_draining(&self) -> bool {
         each!(Self, self, it => it.is_draining())
     }
 }
 
 impl RecvSide {
-    /// A side that is not yet ready to receive.
+    /// Returns the receive side of a QP before RTR.
     pub(super) fn idle(service: QpType) -> Self {
         Self::start(service, Psn::ZERO)
     }
 
-    /// A side in RTR.
+    /// Returns the receive side of a QP that enters RTR.
     pub(super) fn start(service: QpType, rq_psn: Psn) -> Self {
         match service {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(rc::Responder::new(rq_psn)),
@@ -245,7 +233,7 @@ impl RecvSide {
         }
     }
 
-    /// Takes a request.
+    /// Receives a request.
     pub(super) fn receive(
         &mut self,
         view: &QpView<'_>,
@@ -261,7 +249,7 @@ impl RecvSide {
         Ok(())
     }
 
-    /// Takes a coalesced segment of requests if nothing about it is unusual, else does nothing.
+    /// Receives a coalesced segment of requests. Returns whether it could be received as one.
     pub(super) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
@@ -294,7 +282,7 @@ impl RecvSide {
         matches!(self, Self::Rc(responder) if responder.has_work())
     }
 
-    /// Whether the next response is one without READ data.
+    /// Returns whether the next response has no READ data.
     pub(super) fn has_small_work(&self) -> bool {
         matches!(self, Self::Rc(responder) if responder.has_small_work())
     }
@@ -303,7 +291,7 @@ impl RecvSide {
         !matches!(self, Self::Rc(responder) if !responder.can_wait())
     }
 
-    /// The PSN of the next request. Datagrams may have any.
+    /// Returns the PSN of the next request; `None` for UD, which accepts any.
     pub(super) fn expected(&self) -> Option<Psn> {
         match self {
             Self::Rc(responder) => Some(responder.expected()),
@@ -312,7 +300,7 @@ impl RecvSide {
         }
     }
 
-    /// The message sequence number of RC.
+    /// Returns the message sequence number; `None` unless the service is RC.
     pub(super) fn msn(&self) -> Option<u32> {
         match self {
             Self::Rc(responder) => Some(responder.msn()),
