@@ -94,7 +94,7 @@ impl Assembly {
         })
     }
 
-    /// Takes the next receive, first the one in `spare`.
+    /// Takes the next receive, first the one in `carried_over_receive`.
     fn take_receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
         let number = |target: Option<&Arc<SharedReceiveQueue>>| target.map(|srq| srq.number());
         match self.carried_over_receive.as_ref().map(|carried| number(carried.target.as_ref())) {
