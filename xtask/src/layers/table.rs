@@ -174,8 +174,9 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["await_reply", "driver", "sleep"],
             &["shard"],
-            &["turn"],
-            &["refuser", "wakeup"],
+            &["groups", "qp1"],
+            &["refuser", "turn"],
+            &["wakeup"],
             &["at_exit", "manager"],
             &["doorbells", "owed"],
             &["policy"],
