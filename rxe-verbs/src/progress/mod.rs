@@ -20,11 +20,13 @@ mod at_exit;
 mod await_reply;
 mod doorbells;
 mod driver;
+mod groups;
 #[cfg(test)]
 mod invariants;
 mod manager;
 mod owed;
 mod policy;
+mod qp1;
 mod refuser;
 mod shard;
 mod sleep;

@@ -1,20 +1,16 @@
 //! One turn, by the thread that has the lock of the [`super::Shard`]: [`Core::receive`] gives the engine what has
 //! arrived and does what is due, [`Core::transmit`] sends. How long it may be is said by [`super::policy`].
 
-use std::any::Any;
-
-use rxe_core::cm::CmConfig;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::{Frame, TxBatch};
-use rxe_net::{Backend, Membership, MulticastJoiner, NetError, SendStatus, Sharing, Tap};
+use rxe_net::{Backend, NetError, SendStatus, Sharing, Tap};
 
 use super::at_exit::Unsent;
-use super::manager::{CmList, ConnectionManager};
+use super::manager::ConnectionManager;
 use super::policy::{
     AckPolicy, Acks, DoorbellBatching, Interest, Post, TimerGate, Timers, TurnLimit, Watchers,
 };
-use super::refuser::Refuser;
 use super::wakeup::{WakeupState, Wakeups};
 use crate::event::Events;
 use crate::os::Environment;
@@ -63,7 +59,7 @@ pub(crate) struct Core {
     /// When the last packets came.
     pub(super) received: Time,
     /// The connection manager, if a program uses it.
-    cm: Option<Box<dyn ConnectionManager>>,
+    pub(super) cm: Option<Box<dyn ConnectionManager>>,
     /// What to do about its timers when it is turned.
     cm_timers: Timers,
     /// The driver looks again at once: it does not sleep on the descriptors that it watches.
@@ -71,7 +67,7 @@ pub(crate) struct Core {
     /// The backend was told that somebody sleeps on its descriptors.
     watched: bool,
     /// The groups that the interface is in.
-    joined: Vec<Gid>,
+    pub(super) joined: Vec<Gid>,
     /// No thread panicked while it had the engine.
     pub(super) intact: bool,
 }
@@ -154,107 +150,6 @@ impl Core {
     /// Receives for what the device has leased since.
     pub(crate) fn take_up(&mut self) -> Result<(), NetError> {
         self.backend.sharing().map_or(Ok(()), |sharing| sharing.take_up())
-    }
-
-    /// What joins this group, without the shard's lock; `None` if the interface is in it.
-    pub(crate) fn joiner(&mut self, group: Gid) -> Result<Option<MulticastJoiner>, NetError> {
-        if self.joined.contains(&group) {
-            return Ok(None);
-        }
-        match self.backend.sharing() {
-            Some(sharing) => Ok(Some(sharing.joiner())),
-            None => Err(NetError::NoMulticast { backend: self.backend.capabilities().name }),
-        }
-    }
-
-    /// Receives from a group that was joined. The membership is given back if it is not needed: another
-    /// thread was faster, or no queue pair is attached to the group any more.
-    pub(crate) fn join_group(
-        &mut self,
-        membership: Membership,
-    ) -> Result<Option<Membership>, NetError> {
-        let group = Gid::from(membership.group());
-        let wanted = self.engine.multicast_groups().any(|g| g == group);
-        if !wanted || self.joined.contains(&group) {
-            return Ok(Some(membership));
-        }
-        let Some(sharing) = self.backend.sharing() else { return Ok(Some(membership)) };
-        let unused = sharing.add_membership(membership)?;
-        self.joined.push(group);
-        Ok(unused)
-    }
-
-    /// Leaves the groups that no queue pair is attached to any more, when the result is dropped:
-    /// without the shard's lock.
-    #[must_use = "dropping it may block"]
-    pub(crate) fn leave_groups(&mut self) -> Vec<Membership> {
-        let Self { engine, backend, joined, .. } = self;
-        let mut left = Vec::new();
-        joined.retain(|group| {
-            let wanted = engine.multicast_groups().any(|g| g == *group);
-            if !wanted && let Some(sharing) = backend.sharing() {
-                left.extend(sharing.remove_membership(group.to_ip()));
-            }
-            wanted
-        });
-        left
-    }
-
-    /// Does something with the connection manager. The first time, it is made, and queue pair 1
-    /// opened.
-    pub(crate) fn with_cm<M: ConnectionManager, R>(
-        &mut self,
-        make: impl FnOnce() -> crate::Result<M>,
-        f: impl FnOnce(&mut M, Time) -> R,
-    ) -> crate::Result<R> {
-        let is_there = |cm: &dyn ConnectionManager| (cm as &dyn Any).is::<M>();
-        if !self.cm.as_deref().is_some_and(is_there) {
-            let cm = make()?;
-            if let Some(sharing) = self.backend.sharing() {
-                sharing.set_gsi(true)?;
-            }
-            self.engine.set_gsi(true);
-            self.cm = Some(Box::new(cm));
-        }
-        let cm = self.cm.as_deref_mut().map(|cm| cm as &mut dyn Any);
-        let cm = cm.and_then(<dyn Any>::downcast_mut).expect("it was made, if it was not there");
-        Ok(f(cm, self.environment.now()))
-    }
-
-    /// Reads queue pair 1, if other processes may have the device's addresses: a message may be for one
-    /// that is dead.
-    pub(crate) fn admit_mads(&mut self) {
-        if let Some(sharing) = self.backend.sharing()
-            && sharing.port_groups().is_some()
-            && sharing.set_gsi(true).is_ok()
-        {
-            self.engine.admit_mads();
-        }
-    }
-
-    /// Refuses the messages that have come to queue pair 1, if the program has no connection manager.
-    #[inline]
-    pub(super) fn refuse_mads(&mut self) {
-        if self.cm.is_none() && self.engine.has_mad() {
-            self.make_refuser();
-        }
-    }
-
-    #[cold]
-    fn make_refuser(&mut self) {
-        let Ok(seed) = self.environment.random_u64() else { return };
-        let block = self.backend.capabilities().qpn_block.unwrap_or(0);
-        self.cm = Some(Box::new(Refuser::new(CmConfig { block, guid: 0, seed })));
-    }
-
-    /// Whether there is a connection manager.
-    pub(crate) fn has_cm(&self) -> bool {
-        self.cm.is_some()
-    }
-
-    /// As [`ConnectionManager::list`].
-    pub(crate) fn list_cm(&self, max: usize) -> CmList {
-        self.cm.as_ref().map(|cm| cm.list(max)).unwrap_or_default()
     }
 
     /// What the backend has counted.
@@ -362,7 +257,7 @@ impl Core {
             let timers = std::mem::take(&mut self.cm_timers);
             let mut exchange = |cm: &mut dyn ConnectionManager, engine: &mut Engine| {
                 if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
-                    let questions = self.backend.sharing().and_then(Sharing::peer_probes);
+                    let questions = self.backend.sharing().and_then(Sharing::questions);
                     cm.exchange_questions(engine, questions);
                 }
             };

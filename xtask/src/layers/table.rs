@@ -175,8 +175,9 @@ pub const LAYERS: &[Layers] = &[
         layers: &[
             &["await_reply", "driver", "sleep"],
             &["shard"],
-            &["turn"],
-            &["refuser", "wakeup"],
+            &["groups", "qp1"],
+            &["refuser", "turn"],
+            &["wakeup"],
             &["at_exit", "manager"],
             &["doorbells", "owed"],
             &["policy"],
