@@ -257,7 +257,7 @@ impl Core {
             let timers = std::mem::take(&mut self.cm_timers);
             let mut exchange = |cm: &mut dyn ConnectionManager, engine: &mut Engine| {
                 if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
-                    let questions = self.backend.sharing().and_then(Sharing::questions);
+                    let questions = self.backend.sharing().and_then(Sharing::peer_probes);
                     cm.exchange_questions(engine, questions);
                 }
             };
