@@ -107,6 +107,7 @@ fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
         ));
     }
     let (mut checker, mut start) = (Checker::default(), Start::default());
+    checker.collect_frames_of(select.kinds());
     // The same error occurs again when the packets are shown.
     if let Ok(mut reader) = open(file, Printed::AtTheEnd) {
         while let Ok(Some(record)) = reader.next() {
@@ -114,7 +115,7 @@ fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
             checker.add(record.number, record.interface, since, &frame::decode(&record));
         }
     }
-    select.take_findings(&checker.finish());
+    select.take_findings(checker.finish());
     Ok(())
 }
 
