@@ -38,6 +38,8 @@ pub(super) struct Requests {
     pub(super) credits: Credits,
     /// The refusals that were not yet followed by a retransmission, oldest first.
     refusals: VecDeque<Refusal>,
+    /// The frame of the newest refusal.
+    refused_in: u64,
     /// The current run of retransmissions.
     episode: Option<Episode>,
     /// The NAK after which the requester must not go on.
@@ -200,7 +202,8 @@ impl Requests {
 
     /// Adds a response that demands retransmission.
     pub(super) fn refuse(&mut self, refusal: Refusal) {
-        let Refusal { psn, kind, .. } = refusal;
+        let Refusal { psn, kind, frame } = refusal;
+        self.refused_in = frame;
         self.refusals.retain(|r| (r.psn, r.kind) != (psn, kind));
         if self.refusals.len() == MAX_REFUSALS {
             self.refusals.pop_front();

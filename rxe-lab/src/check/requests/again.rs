@@ -126,7 +126,7 @@ impl Requests {
             (Kind::Reordered, "It came after packets with higher PSNs.".to_owned())
         } else if is_doubtful {
             (Kind::Unexplained, unexplained("It came after packets with higher PSNs"))
-        } else if self.is_too_soon(waited) {
+        } else if self.is_too_soon(waited) || self.refused_in > gap.frame {
             return self.belong_to_run(seen);
         } else {
             let lost = match self.flaws.is_damaged(psn) {
@@ -282,7 +282,7 @@ impl Requests {
             let begun = !trimmed && oldest.is_some_and(|oldest| r.psn.before(oldest));
             r.psn == it.psn
                 || r.kind == Kind::ImpliedNak && (own || since)
-                || r.kind == Kind::SequenceNak && begun && since
+                || matches!(r.kind, Kind::SequenceNak | Kind::Rnr) && begun && since
         });
         // Some requesters go back beyond the PSN in the NAK, to the first unanswered request.
         named.or_else(|| {
@@ -353,7 +353,8 @@ impl Requests {
             );
             return Some((Kind::AckLost, Confidence::Likely, text));
         }
-        if self.is_too_soon(it.waited) {
+        // A NAK came since, so a timer need not have expired.
+        if self.is_too_soon(it.waited) || self.refused_in > it.last_frame {
             return None;
         }
         let text = self.no_answer(it, "the request or its answer was lost");
