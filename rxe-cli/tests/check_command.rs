@@ -11,7 +11,7 @@ mod decode_util;
 use decode_util::{Pcapng, frames_of, run};
 
 /// Captures with an error, with a warning, with a note, and with no finding.
-const FAULT: &str = "scenarios/write_wrong_rkey.pcap";
+const ERROR: &str = "scenarios/write_wrong_rkey.pcap";
 const WARNING: &str = "scenarios/psn_sequence_nak.pcap";
 const NOTE: &str = "scenarios/icrc_not_computed.pcap";
 const CLEAN: &str = "scenarios/rc_send.pcap";
@@ -41,13 +41,13 @@ fn text(bytes: &[u8]) -> &str {
 /// only with `--color`.
 #[test]
 fn colors_are_for_terminals() {
-    const COLORED: &str = "\x1b[1m\x1b[31mfault\x1b[0m: remote-access-error";
+    const COLORED: &str = "\x1b[1m\x1b[31merror\x1b[0m: remote-access-error";
     let is_colored = |out: Output| {
         let said = text(&out.stdout).to_owned();
-        assert!(said.contains(COLORED) || said.contains("  fault: remote-access-error"), "{said}");
+        assert!(said.contains(COLORED) || said.contains("  error: remote-access-error"), "{said}");
         said.contains(COLORED)
     };
-    let file = pcap(FAULT);
+    let file = pcap(ERROR);
     assert!(!is_colored(check(&[], &[&file])));
     assert!(is_colored(check(&["--color=always"], &[&file])));
     assert!(!text(&check(&["--color=always", "--json"], &[&file]).stdout).contains('\x1b'));
@@ -67,10 +67,10 @@ fn colors_are_for_terminals() {
 }
 
 #[test]
-fn the_exit_code_tells_faults_and_with_strict_warnings_too() {
+fn the_exit_code_tells_errors_and_with_strict_warnings_too() {
     let code = |options: &[&str], name| check(options, &[&pcap(name)]).status.code();
     for (name, usual, strict) in [
-        (FAULT, 1, 1),
+        (ERROR, 1, 1),
         (WARNING, 0, 1),
         (NOTE, 0, 0),
         (CLEAN, 0, 0),
@@ -82,7 +82,7 @@ fn the_exit_code_tells_faults_and_with_strict_warnings_too() {
         assert_eq!(code(&["--json"], name), Some(usual), "{name}, --json");
     }
     // One file with an error is enough for 1; one that cannot be read gives 2.
-    let (clean, fault) = (pcap(CLEAN), pcap(FAULT));
+    let (clean, fault) = (pcap(CLEAN), pcap(ERROR));
     assert_eq!(check(&[], &[&clean, &fault, &clean]).status.code(), Some(1));
     let none = Path::new("/nonexistent.pcap");
     let out = check(&[], &[&fault, none]);
@@ -91,20 +91,20 @@ fn the_exit_code_tells_faults_and_with_strict_warnings_too() {
         text(&out.stderr),
         "rxe: /nonexistent.pcap: cannot be read: No such file or directory (os error 2): give a file that can be read\n"
     );
-    assert!(text(&out.stdout).contains("fault: remote-access-error, certain; frames "));
+    assert!(text(&out.stdout).contains("error: remote-access-error, certain; frames "));
     let out = run(&["check"]);
     assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
 }
 
 #[test]
 fn the_text_has_each_finding_and_the_causes_of_the_catalogue() {
-    let out = check(&[], &[&pcap(FAULT)]);
+    let out = check(&[], &[&pcap(ERROR)]);
     let said = text(&out.stdout);
     for part in [
-        "  fault: remote-access-error, certain; frames ",
+        "  error: remote-access-error, certain; frames ",
         "(NAK, remote access error). [IBTA 9.7.5.2]\n",
         "  remote-access-error: usual causes (rxe explain remote-access-error)\n    - A wrong rkey ",
-        "  faults 1, warnings 0, notes 0\n",
+        "  errors 1, warnings 0, notes 0\n",
     ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
@@ -117,13 +117,13 @@ fn the_text_has_each_finding_and_the_causes_of_the_catalogue() {
     let explained = run(&["explain", "--lang", "en", "remote-access-error"]);
     assert!(text(&explained.stdout).contains("A wrong rkey "), "{explained:?}");
     // The option and the locale can choose Chinese.
-    let chinese = check(&["--lang", "zh"], &[&pcap(FAULT)]);
+    let chinese = check(&["--lang", "zh"], &[&pcap(ERROR)]);
     assert!(
         text(&chinese.stdout)
             .contains("remote-access-error：常见原因（rxe explain remote-access-error）")
     );
     let by_locale = Command::new(env!("CARGO_BIN_EXE_rxe"))
-        .args(["check", pcap(FAULT).to_str().unwrap()])
+        .args(["check", pcap(ERROR).to_str().unwrap()])
         .env("LC_ALL", "zh_CN.UTF-8")
         .output()
         .unwrap();
@@ -140,15 +140,15 @@ fn the_topic_that_each_finding_names_is_explained() {
 
 #[test]
 fn json_is_an_array_with_an_object_for_each_file() {
-    let out = check(&["--json"], &[&pcap(FAULT), &pcap(CLEAN)]);
+    let out = check(&["--json"], &[&pcap(ERROR), &pcap(CLEAN)]);
     let json: Value = serde_json::from_slice(&out.stdout).unwrap();
     let [fault, clean] = &json.as_array().unwrap()[..] else { panic!("{json}") };
-    assert!(fault["file"].as_str().unwrap().ends_with(FAULT), "{fault}");
+    assert!(fault["file"].as_str().unwrap().ends_with(ERROR), "{fault}");
     assert_eq!(fault["error"], Value::Null);
     let finding = &fault["findings"][0];
     for (field, value) in [
         ("kind", "remote-access-error"),
-        ("severity", "fault"),
+        ("severity", "error"),
         ("confidence", "certain"),
         ("rule", "IBTA 9.7.5.2"),
     ] {
@@ -186,7 +186,7 @@ fn junit_has_a_suite_for_each_file_and_a_case_for_each_kind() {
     let none = Path::new("/nonexistent<&>.pcap");
     let written = |options: &[&str]| {
         let options = [&["--junit", report.to_str().unwrap()], options].concat();
-        let out = check(&options, &[&pcap(FAULT), &pcap(WARNING), none]);
+        let out = check(&options, &[&pcap(ERROR), &pcap(WARNING), none]);
         assert_eq!(out.status.code(), Some(2));
         fs::read_to_string(&report).unwrap()
     };
@@ -212,7 +212,7 @@ fn reports_follow_no_link() {
     let (file, link) = (dir.path().join("file"), dir.path().join("link"));
     fs::write(&file, "old").unwrap();
     symlink(&file, &link).unwrap();
-    let (link, capture) = (link.to_str().unwrap(), pcap(FAULT));
+    let (link, capture) = (link.to_str().unwrap(), pcap(ERROR));
     let capture = capture.to_str().unwrap();
     for (args, code) in [
         (&["check", capture, "--junit", link][..], 2),
@@ -250,7 +250,7 @@ fn a_capture_without_rdma_packets_is_not_called_clean() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_no_fault() {
+fn a_report_that_cannot_be_written_is_no_error_of_the_capture() {
     let clean = pcap(CLEAN);
     let out = check(&["--junit", "/dev/full"], &[&clean]);
     assert_eq!(out.status.code(), Some(2), "{out:?}");
@@ -264,8 +264,8 @@ fn a_report_that_cannot_be_written_is_no_fault() {
 fn what_is_before_a_damaged_place_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("it.pcap");
-    let bytes = fs::read(pcap(FAULT)).unwrap();
-    let frames = frames_of(&pcap(FAULT)).len();
+    let bytes = fs::read(pcap(ERROR)).unwrap();
+    let frames = frames_of(&pcap(ERROR)).len();
     // The last frame is cut; the refusal is in it or before it.
     let whole = fs::read(pcap(CLEAN)).unwrap();
     let number = frames_of(&pcap(CLEAN)).len();
@@ -297,7 +297,7 @@ fn what_is_before_a_damaged_place_is_checked() {
 }
 
 #[test]
-fn frames_that_were_captured_in_part_have_no_faults() {
+fn frames_that_were_captured_in_part_have_no_errors() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("snapped.pcapng");
     let mut file = Pcapng::new();
@@ -309,5 +309,5 @@ fn frames_that_were_captured_in_part_have_no_faults() {
     let said = text(&out.stdout);
     assert_eq!(out.status.code(), Some(0), "{said}");
     assert!(said.contains(" packets: ICRC not checked (see decode)"), "{said}");
-    assert!(said.contains("  faults 0, warnings 0, notes 0\n"), "{said}");
+    assert!(said.contains("  errors 0, warnings 0, notes 0\n"), "{said}");
 }

@@ -33,7 +33,7 @@ pub enum Mark {
     Retransmitted,
     /// At least this many packets before the packet were not seen.
     Gap(u32),
-    /// The packet fills a gap.
+    /// The packet fills a gap, or its PSN is below that of the first packet of the flow.
     /// It was reordered, or it is a retransmission whose first copy was not captured.
     Late,
     /// The packet acknowledges nothing new.
@@ -92,9 +92,14 @@ struct Sequence {
     gaps: Gaps,
 }
 
-/// Ranges of skipped PSNs: the first PSN and the count.
+/// Ranges of skipped PSNs.
 #[derive(Debug, Default)]
-struct Gaps(Vec<(Psn, u32)>);
+struct Gaps {
+    /// The first PSN and the count of each.
+    ranges: Vec<(Psn, u32)>,
+    /// The lowest PSN of the flow, until it is too far back to be compared with.
+    lowest: Option<Psn>,
+}
 
 impl Tracker {
     /// Returns the mark of the next packet of the capture.
@@ -166,6 +171,7 @@ impl Flow {
     fn responded(&mut self, psn: Psn, goes_on: bool, unseen: u32) -> Option<Mark> {
         let Some((last, within, hidden)) = self.response else {
             self.response = Some((psn, goes_on, unseen));
+            self.response_gaps.begin(psn);
             return None;
         };
         let ahead = psn.diff(last);
@@ -173,6 +179,7 @@ impl Flow {
             return Some(self.response_gaps.fill(psn));
         }
         self.response = Some((psn, goes_on, unseen));
+        self.response_gaps.reach(psn);
         // A PSN may be skipped between messages: it belonged to an ACK or to the response of a
         // WRITE.
         if !within || ahead.abs() > RESTART {
@@ -192,6 +199,7 @@ impl Sequence {
     ) -> Option<Mark> {
         let Some((last, last_read, hidden)) = self.last else {
             self.last = Some((psn, read, unseen));
+            self.gaps.begin(psn);
             return None;
         };
         let (least, most) = if last_read == 0 { (1, 1 + hidden) } else { psns(last_read, mtu()) };
@@ -200,11 +208,12 @@ impl Sequence {
             return Some(self.gaps.fill(psn));
         }
         self.last = Some((psn, read, unseen));
+        self.gaps.reach(psn);
         let slack = most - least;
         match ahead.unsigned_abs().checked_sub(slack) {
             None | Some(0) => None,
             _ if ahead.abs() > RESTART => {
-                self.gaps = Gaps::default();
+                self.gaps.begin(psn);
                 None
             }
             Some(missing) => Some(self.gaps.open(last + most, missing)),
@@ -213,25 +222,43 @@ impl Sequence {
 }
 
 impl Gaps {
+    /// Begins a flow. What was sent before its first packet is unknown.
+    fn begin(&mut self, first: Psn) {
+        *self = Self { ranges: Vec::new(), lowest: Some(first) };
+    }
+
+    /// Notes the newest PSN. Earlier flows may have had PSNs that far behind it.
+    fn reach(&mut self, psn: Psn) {
+        self.lowest.take_if(|lowest| psn.diff(*lowest).abs() > RESTART);
+    }
+
     /// Adds a gap of `count` PSNs.
     fn open(&mut self, first: Psn, count: u32) -> Mark {
-        if self.0.len() == MAX_GAPS {
-            self.0.remove(0);
+        if self.ranges.len() == MAX_GAPS {
+            self.ranges.remove(0);
         }
-        self.0.push((first, count));
+        self.ranges.push((first, count));
         Mark::Gap(count)
     }
 
     /// Returns the mark of a PSN below the highest seen, and removes it from its gap.
     fn fill(&mut self, psn: Psn) -> Mark {
+        if let Some(lowest) = self.lowest.filter(|lowest| psn.before(*lowest)) {
+            self.lowest = Some(psn);
+            let between = lowest.diff(psn).unsigned_abs() - 1;
+            if between > 0 {
+                self.open(psn.next(), between);
+            }
+            return Mark::Late;
+        }
         let within = |&(first, count): &(Psn, u32)| {
             u32::try_from(psn.diff(first)).is_ok_and(|place| place < count)
         };
-        let Some(at) = self.0.iter().position(within) else { return Mark::Retransmitted };
-        let (first, count) = self.0.swap_remove(at);
+        let Some(at) = self.ranges.iter().position(within) else { return Mark::Retransmitted };
+        let (first, count) = self.ranges.swap_remove(at);
         let before = psn.diff(first).unsigned_abs();
         let rest = [(first, before), (psn.next(), count - before - 1)];
-        self.0.extend(rest.into_iter().filter(|(_, count)| *count > 0));
+        self.ranges.extend(rest.into_iter().filter(|(_, count)| *count > 0));
         Mark::Late
     }
 }

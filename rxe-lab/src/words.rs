@@ -35,7 +35,7 @@ pub fn opcode(opcode: Opcode) -> String {
 }
 
 /// Describes an AETH syndrome:
-/// `ACK`, `NAK: remote access error`, `RNR NAK: try again after 0.64 ms`.
+/// `ACK`, `ACK, credits 8` (in messages), `NAK: remote access error`, `RNR NAK: try again after 0.64 ms`.
 pub fn syndrome(syndrome: Syndrome) -> String {
     SyndromeWords(syndrome).to_string()
 }
@@ -46,9 +46,11 @@ impl fmt::Display for SyndromeWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Syndrome::Ack { credits: Syndrome::NO_CREDITS } => f.write_str("ACK"),
-            Syndrome::Ack { credits } => write!(f, "ACK, credits {credits}"),
+            Syndrome::Ack { credits } => {
+                write!(f, "ACK, credits {}", messages_of(credits).unwrap_or_default())
+            }
             Syndrome::RnrNak { timer } => {
-                write!(f, "RNR NAK: try again after {}", millis(timer.duration()))
+                write!(f, "RNR NAK: try again after {}", rnr_timer(timer.duration()))
             }
             Syndrome::Nak(code) => write!(f, "NAK: {}", nak(code)),
             Syndrome::Reserved(byte) => write!(f, "reserved syndrome 0x{byte:02x}"),
@@ -76,8 +78,29 @@ fn nak(code: NakCode) -> &'static str {
     }
 }
 
-fn millis(d: Duration) -> String {
+/// Returns the messages that a credit code permits; `None` for 31, "does not count". IBTA 9.7.7.2.
+pub fn messages_of(code: u8) -> Option<u32> {
+    match code {
+        0 | 1 => Some(code.into()),
+        2..=30 if code.is_multiple_of(2) => Some(1 << (code / 2)),
+        2..=30 => Some(3 << ((code - 3) / 2)),
+        _ => None,
+    }
+}
+
+/// Returns the time in an RNR NAK, for example `0.64 ms`.
+pub fn rnr_timer(d: Duration) -> String {
     format!("{} ms", d.as_secs_f64() * 1000.0)
+}
+
+/// Returns a measured time in the unit that fits, for example `8.2 us`, `1.3 ms` or `2.41 s`.
+pub fn time(d: Duration) -> String {
+    match d.as_nanos() {
+        0..10_000 => format!("{:.1} us", d.as_secs_f64() * 1e6),
+        10_000..1_000_000 => format!("{:.0} us", d.as_secs_f64() * 1e6),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", d.as_secs_f64() * 1e3),
+        _ => format!("{:.2} s", d.as_secs_f64()),
+    }
 }
 
 /// Appends phrases to a line, separated by commas.

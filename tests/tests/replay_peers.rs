@@ -130,7 +130,7 @@ fn our_engine_answers_as_kernel_6_1_and_as_the_engines_of_scenarios() {
     for (command, found) in all.iter().zip(&found) {
         assert_same(command, found);
     }
-    assert_eq!(after.trim(), "5\n  faults 0, warnings 0, notes 0", "the run itself has no fault");
+    assert_eq!(after.trim(), "5\n  errors 0, warnings 0, notes 0", "the run itself has no error");
     let answers: u64 = found.iter().filter_map(|(_, json)| json["same"].as_u64()).sum();
     assert!(answers > 80, "{answers} answers were compared");
 }

@@ -184,7 +184,7 @@ fn a_capture_has_every_packet_of_long_messages_on_one_host() {
         assert!(number("sends: ") >= 100 * 64, "{captured}: {out}");
         // The program sends the same random bytes each time.
         assert_eq!(number("payloads: "), 64, "{captured}: {out}");
-        for said in ["messages 100 (6553600 B)", "faults 0,"] {
+        for said in ["messages 100 (6553600 B)", "errors 0,"] {
             assert!(out.contains(said), "{captured}: {out}");
         }
     }

@@ -14,10 +14,10 @@ use std::time::Duration;
 use rxe_core::types::Psn;
 use rxe_core::wire::OpInfo;
 
-use super::finding::{Confidence, Kind};
+use super::finding::{Confidence, Kind, Span};
 use super::history::History;
-use super::summary::messages_of;
 use super::{Found, Seen};
+use crate::words::messages_of;
 
 /// The time in which requests may have been sent before the first credits arrived.
 const ON_THE_WAY: Duration = Duration::from_micros(100);
@@ -62,6 +62,7 @@ struct Limit {
 struct Beyond {
     limit: Limit,
     psn: Psn,
+    span: Span,
     frame: u64,
     messages: u64,
     /// The largest number of messages beyond the limit at one time.
@@ -104,9 +105,11 @@ impl Credits {
             return;
         }
         let (psn, frame) = (seen.packet.bth.psn, seen.number);
-        let new = Beyond { limit, psn, frame, messages: 0, most: 0, refused: None };
+        let span = (seen.at, seen.at);
+        let new = Beyond { limit, psn, span, frame, messages: 0, most: 0, refused: None };
         let beyond = self.beyond.get_or_insert(new);
         beyond.messages += 1;
+        beyond.span.1 = seen.at;
         beyond.most = beyond.most.max(over);
     }
 
@@ -204,7 +207,7 @@ impl Credits {
     /// Reports the messages that were sent beyond the limit.
     pub(super) fn report(&mut self, found: &mut Found) {
         let Some(beyond) = self.beyond.take() else { return };
-        let Beyond { limit, psn, frame, messages, most, refused } = beyond;
+        let Beyond { limit, psn, span, frame, messages, most, refused } = beyond;
         let (one, s) = if messages == 1 { ("A message was", "") } else { ("Messages were", "s") };
         let mut text = format!(
             "{one} sent beyond the limit of the responder's credits ({} at the last \
@@ -218,7 +221,7 @@ impl Credits {
             frames.push(refused);
             confidence = Confidence::Certain;
         }
-        found.push(Kind::CreditLimit, confidence, psn, frames, 0, text);
+        found.push(Kind::CreditLimit, confidence, (psn, span), frames, text);
     }
 
     /// Stops checking the credits of this connection.

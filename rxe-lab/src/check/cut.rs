@@ -2,11 +2,12 @@
 //! The packets behind the first are unknown, and not missing.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use rxe_core::types::Psn;
 
 use super::Found;
-use super::finding::{Confidence, Finding, Kind};
+use super::finding::{Confidence, Finding, Kind, Span};
 
 /// The number of frames that a finding names.
 const NAMED: usize = 4;
@@ -18,14 +19,15 @@ const RECENT: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct CutFrames {
     count: u64,
-    first: Option<Psn>,
+    /// The PSN of the first frame, and the times of the first and the last.
+    first: Option<(Psn, Span)>,
     named: Vec<u64>,
     recent: VecDeque<u64>,
 }
 
 impl CutFrames {
     /// Adds the frame whose first packet has this PSN, unless it was added before.
-    pub(super) fn add(&mut self, frame: u64, psn: Psn) {
+    pub(super) fn add(&mut self, frame: u64, psn: Psn, at: Duration) {
         if self.recent.contains(&frame) {
             return;
         }
@@ -34,7 +36,7 @@ impl CutFrames {
         }
         self.recent.push_back(frame);
         self.count += 1;
-        self.first.get_or_insert(psn);
+        self.first.get_or_insert((psn, (at, at))).1.1 = at;
         if self.named.len() < NAMED {
             self.named.push(frame);
         }
@@ -61,7 +63,8 @@ pub(super) fn report<'a>(all: impl Iterator<Item = &'a Found>) -> Option<Finding
          Capture whole frames (tcpdump -s 0), or run the program with `rxe run --no-gso`."
     );
     let mut found = Found::new(first.from, first.to, first.dest_qp);
-    let psn = first.cut.first.unwrap_or(Psn::ZERO);
-    found.push(Kind::CutFrames, Confidence::Likely, psn, first.cut.named.clone(), 0, text);
+    let place = first.cut.first?;
+    found.push(Kind::CutFrames, Confidence::Likely, place, first.cut.named.clone(), text).count =
+        count;
     found.findings.pop()
 }

@@ -6,12 +6,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use rxe_core::types::Psn;
 use rxe_core::wire::Deth;
 
 use super::damage::Damage;
-use super::finding::{Confidence, Kind};
+use super::finding::{Confidence, Kind, MAX_FRAMES, Span};
 use super::gaps::{Gap, Gaps, RESTART};
 use super::summary::{DatagramSender, DatagramsTo};
 use super::{Found, MAX_DIRECTIONS, Seen};
@@ -45,16 +46,16 @@ struct Sender {
     qp: u32,
     taken_from: TakenFrom,
     next: Option<Psn>,
-    /// The newest frame, its first PSN, and how many uncaptured datagrams it may have.
-    unseen: (u64, Psn, u32),
+    /// The newest frame, its first PSN, its time, and how many uncaptured datagrams it may have.
+    unseen: (u64, Psn, Duration, u32),
     gaps: Gaps,
     /// The missing PSNs of gaps that are no longer kept.
     given_up: u64,
     /// The number of gaps.
     places: u64,
-    /// The first gap, and frames after gaps.
+    /// The first gap, the times of the first and the last one, and frames after gaps.
     /// The gap is given by the index in `ways` of the datagram after it, and by its first PSN.
-    first_gap: Option<(usize, Psn, Vec<u64>)>,
+    first_gap: Option<(usize, (Psn, Span), Vec<u64>)>,
     late: u64,
     duplicated: u64,
     recent: VecDeque<(Psn, u32, u64)>,
@@ -71,9 +72,9 @@ struct Way {
     q_key: u32,
     /// The number of times that the Q_Key changed.
     key_changes: u64,
-    /// The duplicates: the two frames and the PSN of the first, and the number of all.
-    twice: Option<([u64; 2], Psn, u64)>,
-    length_reported: bool,
+    /// The duplicates: the two frames and the PSN of the first, the times of the first and the last,
+    /// and the number of all.
+    twice: Option<([u64; 2], (Psn, Span), u64)>,
 }
 
 /// The Q_Keys in datagrams to one queue pair.
@@ -111,7 +112,9 @@ impl Datagrams {
         way.damage.add_sound();
         sender.settle_cut(seen, &mut way.found);
         if let Some(before) = sender.follow(seen, at) {
-            way.twice.get_or_insert(([before, seen.number], seen.packet.bth.psn, 0)).2 += 1;
+            let place = (seen.packet.bth.psn, (seen.at, seen.at));
+            let (_, place, count) = way.twice.get_or_insert(([before, seen.number], place, 0));
+            (place.1.1, *count) = (seen.at, *count + 1);
             return Some(&mut way.found);
         }
         way.count(seen, marked, deth.qkey.value());
@@ -143,7 +146,7 @@ impl Datagrams {
         let mut all: Vec<_> = Vec::new();
         for sender in senders {
             let missing = sender.given_up + sender.gaps.missing();
-            if let Some((way, psn, frames)) = sender.first_gap
+            if let Some((way, place, frames)) = sender.first_gap
                 && missing > 0
             {
                 let what = match (missing, sender.places) {
@@ -157,7 +160,7 @@ impl Datagrams {
                 );
                 let found = &mut ways[way].found;
                 let kind = Kind::DatagramsMissing;
-                found.push(kind, Confidence::Possible, psn, frames, 0, text);
+                found.push(kind, Confidence::Possible, place, frames, text).count = sender.places;
             }
             let Sender { from, qp, late, duplicated, cnps, .. } = sender;
             let destinations = Vec::new();
@@ -188,7 +191,7 @@ impl Datagrams {
             qp,
             taken_from: TakenFrom::default(),
             next: None,
-            unseen: (0, Psn::ZERO, 0),
+            unseen: (0, Psn::ZERO, Duration::ZERO, 0),
             gaps: Gaps::default(),
             given_up: 0,
             places: 0,
@@ -221,7 +224,6 @@ impl Datagrams {
             q_key,
             key_changes: 0,
             twice: None,
-            length_reported: false,
         });
         Some(self.ways.len() - 1)
     }
@@ -230,7 +232,7 @@ impl Datagrams {
 impl Sender {
     /// Assigns missing PSNs to the newest frame if that was truncated and may contain them.
     fn settle_cut(&mut self, seen: &Seen<'_>, found: &mut Found) {
-        let (psn, (frame, first, most)) = (seen.packet.bth.psn, self.unseen);
+        let (psn, (frame, first, at, most)) = (seen.packet.bth.psn, self.unseen);
         let ahead = self.next.map_or(0, |next| psn.diff(next));
         if (-RESTART..0).contains(&ahead) {
             return;
@@ -238,9 +240,9 @@ impl Sender {
         let count = most.min(ahead.unsigned_abs());
         if count > 0 && ahead <= RESTART {
             self.next = self.next.map(|next| next + count);
-            found.cut.add(frame, first);
+            found.cut.add(frame, first, at);
         }
-        self.unseen = (seen.number, psn, seen.packet.unseen.most(None));
+        self.unseen = (seen.number, psn, seen.at, seen.packet.unseen.most(None));
     }
 
     /// Follows the PSNs. Returns the earlier frame of the datagram if it is a duplicate.
@@ -270,8 +272,10 @@ impl Sender {
             let gap = Gap { first, count, frame: seen.number, at: seen.at, unreliable: true };
             self.given_up += self.gaps.add(gap).map_or(0, |gap| u64::from(gap.count));
             self.places += 1;
-            let (_, _, frames) = self.first_gap.get_or_insert((way, first, Vec::new()));
-            if frames.len() < 8 {
+            let place = (first, (seen.at, seen.at));
+            let (_, place, frames) = self.first_gap.get_or_insert((way, place, Vec::new()));
+            place.1.1 = seen.at;
+            if frames.len() < MAX_FRAMES {
                 frames.push(seen.number);
             }
         }
@@ -295,8 +299,8 @@ impl Way {
             self.key_changes += 1;
         }
         if seen.packet.unseen.is_certain(None) {
-            self.found.cut.add(seen.number, seen.packet.bth.psn);
-        } else if len > MAX_MTU && !std::mem::replace(&mut self.length_reported, true) {
+            self.found.cut.add(seen.number, seen.packet.bth.psn, seen.at);
+        } else if len > MAX_MTU {
             let text = format!(
                 "A datagram of {len} bytes: it must fit one packet, and no path MTU is larger than \
                  {MAX_MTU}."
@@ -310,20 +314,15 @@ impl Way {
     fn report(&mut self) {
         let found = &mut self.found;
         self.damage.report(found);
-        let Some((frames, psn, count)) = self.twice else { return };
+        let Some((frames, place, count)) = self.twice else { return };
         // A switch that mirrors a port shows one copy per member of a multicast group.
         if is_multicast(found.to, found.dest_qp) {
             return;
         }
-        let (what, them) = match count {
-            1 => ("A datagram".to_owned(), "it"),
-            n => (format!("{n} datagrams"), "them"),
-        };
-        let text = format!(
-            "{what} came twice, byte for byte: the network has duplicated {them}, and the receiver \
-             gets {them} twice."
-        );
-        found.push(Kind::Duplicate, Confidence::Likely, psn, frames.to_vec(), 0, text);
+        let text = "A datagram came twice, byte for byte: the network has duplicated it, and the receiver gets \
+                    it twice.";
+        let (kind, text) = (Kind::Duplicate, text.to_owned());
+        found.push(kind, Confidence::Likely, place, frames.to_vec(), text).count = count;
     }
 }
 

@@ -1,6 +1,7 @@
-//! Findings of the analyst: faults, losses, and facts about the capture.
+//! Findings of the analyst: errors, losses, and facts about the capture.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::frame::Address;
 
@@ -17,15 +18,25 @@ pub struct Finding {
     pub to: Address,
     /// The destination QP of the packets concerned.
     pub dest_qp: u32,
-    /// The PSN concerned.
+    /// The PSN concerned, the first time.
     pub psn: u32,
-    /// The frames that show the finding, in ascending order.
+    /// The first [`MAX_FRAMES`] frames that show the finding, in ascending order.
     pub frames: Vec<u64>,
     /// The number of packets that were retransmitted because of it.
     pub packets: u64,
-    /// An explanation: what happened, and the likely cause.
+    /// How often it occurred in this direction.
+    pub count: u64,
+    /// The times of the first and the last occurrence, since the first frame of the capture.
+    pub span: Span,
+    /// An explanation: what happened, and the likely cause. Figures are those of the first occurrence.
     pub text: String,
 }
+
+/// The times of a first and a last event, since the first frame of the capture.
+pub type Span = (Duration, Duration);
+
+/// The most frames that a finding names. A finding that goes on has more.
+pub const MAX_FRAMES: usize = 8;
 
 /// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,7 +46,7 @@ pub enum Severity {
     /// The protocol repaired a problem: a loss, or a receiver that was not ready.
     Warning,
     /// A device violated a rule, or a request failed.
-    Fault,
+    Error,
 }
 
 /// How certain a finding is.
@@ -113,35 +124,37 @@ kinds! {
     /// Datagrams to one queue pair have two Q_Keys by turns.
     QKey = "q-key", Warning, "IBTA 9.6.1";
     /// A request was sent several times and never answered.
-    Unanswered = "unanswered", Fault, "IBTA 9.9.2";
+    Unanswered = "unanswered", Error, "IBTA 9.9.2";
     /// A message was refused by RNR NAKs and never taken.
-    RnrNever = "rnr-never", Fault, "IBTA 9.7.5.2.8";
+    RnrNever = "rnr-never", Error, "IBTA 9.7.5.2.8";
     /// The responder has refused the access.
-    RemoteAccess = "remote-access-error", Fault, "IBTA 9.7.5.2";
+    RemoteAccess = "remote-access-error", Error, "IBTA 9.7.5.2";
     /// The responder calls the request invalid.
-    InvalidRequest = "invalid-request", Fault, "IBTA 9.7.5.2";
+    InvalidRequest = "invalid-request", Error, "IBTA 9.7.5.2";
     /// The responder cannot go on.
-    RemoteOperational = "remote-operational-error", Fault, "IBTA 9.7.5.2";
+    RemoteOperational = "remote-operational-error", Error, "IBTA 9.7.5.2";
     /// An opcode does not follow the one before.
-    OpcodeOrder = "opcode-order", Fault, "IBTA 9.7.4";
+    OpcodeOrder = "opcode-order", Error, "IBTA 9.7.4";
     /// A request was sent again with another opcode.
-    Changed = "changed-request", Fault, "IBTA 9.7.4";
+    Changed = "changed-request", Error, "IBTA 9.7.4";
     /// A length does not fit the path MTU or the request.
-    Length = "length", Fault, "IBTA 9.7.4, 9.8.3";
+    Length = "length", Error, "IBTA 9.7.4, 9.8.3";
     /// A response is not one to the request with its PSN.
-    Response = "response", Fault, "IBTA 9.7.5.1";
+    Response = "response", Error, "IBTA 9.7.5.1";
     /// A repeated atomic was answered differently.
-    Atomic = "atomic-replay", Fault, "IBTA 9.4.5, C9-105";
+    Atomic = "atomic-replay", Error, "IBTA 9.4.5, C9-105";
     /// Message sequence numbers do not fit the messages.
-    Msn = "msn", Fault, "IBTA 9.7.7";
+    Msn = "msn", Error, "IBTA 9.7.7";
     /// Credits do not fit the messages that took receives.
-    Credits = "credits", Fault, "IBTA 9.7.7.2";
+    Credits = "credits", Error, "IBTA 9.7.7.2";
     /// An ICRC is wrong.
-    Icrc = "icrc", Fault, "IBTA 7.8.1";
+    Icrc = "icrc", Error, "IBTA 7.8.1";
     /// A packet's structure is wrong.
-    Malformed = "malformed", Fault, "IBTA 9.6";
+    Malformed = "malformed", Error, "IBTA 9.6";
     /// All packets of a sender have a wrong ICRC: they were captured before it was computed.
     IcrcArtefact = "icrc-not-computed", Note, "IBTA 7.8.1";
+    /// Nearly every packet comes twice: the capture is of two places.
+    TwoPlaces = "two-places", Note, "IBTA 9.7.4";
     /// Packets were answered that the capture does not have.
     NotCaptured = "not-captured", Note, "IBTA 9.7.5.1";
     /// Frames of several packets were captured in part.
@@ -155,7 +168,7 @@ impl fmt::Display for Severity {
         f.pad(match self {
             Self::Note => "note",
             Self::Warning => "warning",
-            Self::Fault => "fault",
+            Self::Error => "error",
         })
     }
 }

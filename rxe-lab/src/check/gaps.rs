@@ -110,6 +110,7 @@ impl Gap {
             "{packets} missing before this one: lost in the network, or not captured. Nothing \
              repairs this on an unreliable connection."
         );
-        found.push(Kind::Lost, Confidence::Likely, self.first, vec![self.frame], 0, text);
+        let place = (self.first, (self.at, self.at));
+        found.push(Kind::Lost, Confidence::Likely, place, vec![self.frame], text);
     }
 }

@@ -17,6 +17,7 @@ mod cut;
 mod damage;
 mod datagrams;
 mod finding;
+mod fold;
 mod gaps;
 mod history;
 mod latency;
@@ -28,9 +29,10 @@ mod responses;
 mod summary;
 mod text;
 mod trips;
+mod twice;
 mod unready;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rxe_core::types::Psn;
@@ -41,17 +43,22 @@ use crate::point::{Point, TakenFrom};
 use cut::CutFrames;
 use damage::Damage;
 use datagrams::Datagrams;
-pub use finding::{Confidence, Finding, Kind, Severity};
+pub use finding::{Confidence, Finding, Kind, MAX_FRAMES, Severity, Span};
+use fold::Findings;
+pub use fold::Tally;
 use pace::Pace;
 pub use pairs::EVIDENCE;
 use requests::Requests;
 use responses::Responses;
-pub use summary::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Slowdown, Stats, Times};
+pub use summary::{
+    Acks, Credit, DatagramSender, DatagramsTo, Direction, Slowdown, Stats, Timer, Times,
+};
+use twice::Twice;
 
 /// The most directions that are followed.
 pub const MAX_DIRECTIONS: usize = 4096;
 
-/// The most findings kept per severity, so that many warnings do not hide a fault.
+/// The most findings kept per severity, so that many warnings do not hide an error.
 pub const MAX_FINDINGS: usize = 10_000;
 
 /// The number of requests to remember in all directions together.
@@ -91,6 +98,9 @@ struct Found {
 #[derive(Debug)]
 struct Flow {
     taken_from: TakenFrom,
+    twice: Twice,
+    /// Whether there are responses in this direction.
+    answers: bool,
     service: Service,
     /// The starting PSN in the REP, which distinguishes connections of the same queue pairs.
     start: Option<Psn>,
@@ -114,22 +124,21 @@ pub struct Checker {
     /// The directions between two hosts, in the order of their first packets.
     hosts: HashMap<(Address, Address), Vec<usize>>,
     flows: Vec<Flow>,
-    /// The queue pair in each REQ, by the sender and its communication ID.
+    /// The queue pair and the Local ACK Timeout in each REQ, by the sender and its communication ID.
     /// `None` if programs that share an address used one ID for several queue pairs.
-    reqs: HashMap<(Address, u32), Option<u32>>,
+    reqs: HashMap<(Address, u32), Option<(u32, u8)>>,
     datagrams: Datagrams,
     /// Congestion notifications, by the direction in which they travel.
     cnps: HashMap<(Address, Address, u32), u64>,
-    findings: Vec<Finding>,
-    /// The number of kept findings of each severity.
-    kept: HashMap<Severity, usize>,
+    findings: Findings,
     /// The time of the last packet.
     end: Duration,
-    more_findings: u64,
     left_out: u64,
     not_checked: u64,
     /// Whether two hosts have too many queue pairs to match their responses to requests.
     is_crowded: bool,
+    /// Whether the second copy of a packet is ignored.
+    ignores_copies: bool,
 }
 
 /// The result of the analysis.
@@ -137,8 +146,15 @@ pub struct Checker {
 pub struct Report {
     /// The findings, in the order of their first frames.
     pub findings: Vec<Finding>,
-    /// The number of findings beyond [`MAX_FINDINGS`].
+    /// How often each kind of finding occurred, the most severe first.
+    pub kinds: Vec<Tally>,
+    /// The number of occurrences of which no finding is kept, because of [`MAX_FINDINGS`].
     pub more_findings: u64,
+    /// The frames that [`Checker::collect_frames_of`] asked for.
+    pub frames: HashSet<u64>,
+    /// Whether nearly every packet comes twice. The file is then read once more with
+    /// [`Checker::of_two_places`], or little is known of it.
+    pub is_of_two_places: bool,
     /// The directions of connections in which requests were sent.
     pub directions: Vec<Direction>,
     /// The queue pairs that sent datagrams.
@@ -152,9 +168,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns the number of findings with this severity.
-    pub fn count(&self, severity: Severity) -> usize {
-        self.findings.iter().filter(|f| f.kind.severity() == severity).count()
+    /// Returns how often findings of this severity occurred.
+    pub fn count(&self, severity: Severity) -> u64 {
+        let kinds = self.kinds.iter().filter(|tally| tally.kind.severity() == severity);
+        kinds.map(|tally| tally.count).sum()
     }
 }
 
@@ -194,9 +211,19 @@ impl Checker {
         let mut new = Vec::new();
         let datagrams = std::mem::take(&mut self.datagrams);
         new.extend(cut::report(datagrams.found().chain(self.flows.iter().map(|flow| &flow.found))));
-        let datagrams = datagrams.finish(|found| new.append(&mut found.findings));
+        let mut datagrams = datagrams.finish(|found| new.append(&mut found.findings));
         self.keep_findings(new);
-        let mut findings = std::mem::take(&mut self.findings);
+        let two_places = self.two_places();
+        let is_of_two_places = two_places.is_some();
+        if is_of_two_places && !self.ignores_copies {
+            self.leave_out_copies();
+            // Their numbers would be wrong.
+            self.flows.iter_mut().for_each(|flow| flow.found.stats = Stats::default());
+            datagrams.clear();
+        }
+        self.keep_findings(two_places.into_iter().collect());
+        let more_findings = self.findings.more;
+        let (findings, kinds, frames) = self.take_findings();
         let mut directions = Vec::new();
         let mut overflowed = 0;
         let source_qps: Vec<_> = (self.flows.iter())
@@ -221,13 +248,19 @@ impl Checker {
                 stats: flow.found.stats,
             });
         }
-        for finding in &mut findings {
-            finding.frames.sort_unstable();
-            finding.frames.dedup();
+        let Self { left_out, not_checked, .. } = self;
+        Report {
+            findings,
+            kinds,
+            more_findings,
+            frames,
+            is_of_two_places,
+            directions,
+            datagrams,
+            left_out,
+            not_checked,
+            overflowed,
         }
-        findings.sort_by(|a, b| a.frames.cmp(&b.frames));
-        let Self { more_findings, left_out, not_checked, .. } = self;
-        Report { findings, more_findings, directions, datagrams, left_out, not_checked, overflowed }
     }
 
     /// Analyses a packet of a connected service (RC, XRC, UC).
@@ -256,8 +289,17 @@ impl Checker {
             }
             return;
         }
+        if self.is_ignored(at, seen, info) {
+            return;
+        }
+        let flow = &mut self.flows[at];
         match packet.icrc {
-            Icrc::Wrong => return flow.damage.add(seen),
+            Icrc::Wrong => {
+                if !info.is_response() {
+                    flow.requests.flaws.add_damaged(packet.bth.psn);
+                }
+                return flow.damage.add(seen);
+            }
             Icrc::Unchecked(_) => self.not_checked += 1,
             Icrc::Right => {}
         }
@@ -353,6 +395,8 @@ impl Checker {
         let at = self.flows.len();
         self.flows.push(Flow {
             taken_from: TakenFrom::default(),
+            twice: Twice::default(),
+            answers: false,
             service,
             start: None,
             requests: Requests::default(),
@@ -374,17 +418,9 @@ impl Checker {
         self.keep_findings(new);
     }
 
-    /// Adds findings to the report, as far as there is room.
+    /// Adds findings to the report.
     fn keep_findings(&mut self, new: Vec<Finding>) {
-        for finding in new {
-            let kept = self.kept.entry(finding.kind.severity()).or_default();
-            if *kept == MAX_FINDINGS {
-                self.more_findings += 1;
-                continue;
-            }
-            *kept += 1;
-            self.findings.push(finding);
-        }
+        new.into_iter().for_each(|finding| self.findings.add(finding));
     }
 
     /// Reports what the end of the capture shows of a direction.
@@ -401,9 +437,10 @@ impl Checker {
                  RETRY_EXC_ERR.",
                 sent.times
             );
-            let (psn, frames) = (sent.psn, vec![sent.frame, sent.last_frame]);
-            found.push(Kind::Unanswered, Confidence::Likely, psn, frames, 0, text);
+            let (span, frames) = ((sent.began, sent.last_at), vec![sent.frame, sent.last_frame]);
+            found.push(Kind::Unanswered, Confidence::Likely, (sent.psn, span), frames, text);
         }
+        flow.requests.report_refused(found);
         flow.requests.report_lost(found);
         flow.requests.unready.report(Some(end), found);
         flow.requests.credits.report(found);
@@ -415,14 +452,15 @@ impl Checker {
         let reliable = flow.service != Service::Uc;
         let oldest = flow.requests.history.oldest().map(|sent| sent.psn);
         let answered = gaps.first().filter(|gap| oldest.is_none_or(|psn| psn.after(gap.first)));
-        let first = answered.map(|gap| (gap.first, gap.frame));
+        let first = answered.map(|gap| (gap.first, gap.at, gap.frame));
         let found = &mut flow.found;
-        if reliable && let Some((psn, frame)) = first {
+        if reliable && let Some((psn, at, frame)) = first {
             let text = format!(
                 "{missing} requests were answered that the capture does not have: the host that \
                  captured was too slow, or they went another way."
             );
-            found.push(Kind::NotCaptured, Confidence::Likely, psn, vec![frame], 0, text);
+            let place = (psn, (at, at));
+            found.push(Kind::NotCaptured, Confidence::Likely, place, vec![frame], text);
         }
     }
 }
@@ -448,19 +486,22 @@ impl Found {
         frames: Vec<u64>,
         text: String,
     ) {
-        self.push(kind, confidence, seen.packet.bth.psn, frames, 0, text);
+        let place = (seen.packet.bth.psn, (seen.at, seen.at));
+        self.push(kind, confidence, place, frames, text);
     }
 
+    /// Adds a finding with the PSN of its first packet and its times.
+    /// Returns it, so that the caller can add counts.
     fn push(
         &mut self,
         kind: Kind,
         confidence: Confidence,
-        psn: Psn,
+        (psn, span): (Psn, Span),
         frames: Vec<u64>,
-        packets: u64,
         text: String,
-    ) {
+    ) -> &mut Finding {
         let (from, to, dest_qp, psn) = (self.from, self.to, self.dest_qp, psn.value());
+        let (packets, count, at) = (0, 1, self.findings.len());
         self.findings.push(Finding {
             kind,
             confidence,
@@ -470,8 +511,11 @@ impl Found {
             psn,
             frames,
             packets,
+            count,
+            span,
             text,
         });
+        &mut self.findings[at]
     }
 }
 

@@ -101,7 +101,7 @@ impl Checker {
             Message::Req(req) => {
                 let key = (src, req.local_comm_id);
                 if self.reqs.len() < MAX_REQS || self.reqs.contains_key(&key) {
-                    let qp = Some(req.local_qpn.value());
+                    let qp = Some((req.local_qpn.value(), req.primary.local_ack_timeout));
                     let before = self.reqs.insert(key, qp);
                     if src == dst && before.is_some_and(|before| before != qp) {
                         self.reqs.insert(key, None);
@@ -110,7 +110,7 @@ impl Checker {
             }
             Message::Rep(rep) => {
                 let active = self.reqs.remove(&(dst, rep.remote_comm_id)).flatten();
-                let Some(active) = active else { return };
+                let Some((active, timeout)) = active else { return };
                 let ends = [(src, dst, active), (dst, src, rep.local_qpn.value())];
                 let Some(a) = self.flow(ends[0], Service::Rc) else { return };
                 let Some(b) = self.flow(ends[1], Service::Rc) else { return };
@@ -129,6 +129,7 @@ impl Checker {
                     found.restarted = false;
                     self.keep(at);
                 }
+                self.flows[b].found.stats.timer.of_req = Some(timeout);
                 self.join(a, b);
             }
             _ => {}

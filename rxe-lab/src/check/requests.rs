@@ -1,6 +1,8 @@
 //! Follows the requests of one direction: PSNs, opcodes, lengths, retransmissions.
 
 mod again;
+mod flaws;
+mod refused;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,6 +20,8 @@ use super::unready::Unready;
 use super::{Found, Seen};
 use again::Episode;
 pub(super) use again::MAX_RESTARTS;
+use flaws::Flaws;
+use refused::Refused;
 
 /// The most refusals that are kept: this many may come before the first retransmission.
 const MAX_REFUSALS: usize = 4;
@@ -34,8 +38,13 @@ pub(super) struct Requests {
     pub(super) credits: Credits,
     /// The refusals that were not yet followed by a retransmission, oldest first.
     refusals: VecDeque<Refusal>,
+    /// The frame of the newest refusal.
+    refused_in: u64,
     /// The current run of retransmissions.
     episode: Option<Episode>,
+    /// The NAK after which the requester must not go on.
+    refused: Option<Refused>,
+    pub(super) flaws: Flaws,
     /// The number of messages whose last packet was sent.
     pub(super) ended: u32,
     /// The time at which the responder last answered something new.
@@ -64,10 +73,6 @@ pub(super) struct Requests {
     interface: Option<u32>,
     pub(super) trips: Trips,
     pub(super) unready: Unready,
-    /// Whether a wrong packet length was reported.
-    length_reported: bool,
-    /// Whether a retransmission with another opcode was reported.
-    change_reported: bool,
 }
 
 /// A message whose last packet has not been sent yet.
@@ -89,6 +94,7 @@ struct Reach {
     /// The frame of the packet with PSN `psn`.
     frame: u64,
     psn: Psn,
+    at: Duration,
 }
 
 /// The PSNs whose responses may be in a truncated frame.
@@ -100,6 +106,7 @@ pub(super) struct UnseenResponses {
     /// The frame of the captured response, whose PSN is `psn`.
     pub(super) frame: u64,
     pub(super) psn: Psn,
+    pub(super) at: Duration,
 }
 
 /// A response that demands retransmission from a PSN on.
@@ -195,7 +202,8 @@ impl Requests {
 
     /// Adds a response that demands retransmission.
     pub(super) fn refuse(&mut self, refusal: Refusal) {
-        let Refusal { psn, kind, .. } = refusal;
+        let Refusal { psn, kind, frame } = refusal;
+        self.refused_in = frame;
         self.refusals.retain(|r| (r.psn, r.kind) != (psn, kind));
         if self.refusals.len() == MAX_REFUSALS {
             self.refusals.pop_front();
@@ -211,6 +219,7 @@ impl Requests {
     /// Reports what is open and forgets everything: the queue pair was reset.
     pub(super) fn restart(&mut self, found: &mut Found) {
         self.close(found);
+        self.report_refused(found);
         self.report_lost(found);
         self.unready.report(None, found);
         self.credits.report(found);
@@ -235,6 +244,7 @@ impl Requests {
         let packet = seen.packet;
         let psn = packet.bth.psn;
         self.check_length(seen, info, found);
+        self.flaws.look(packet);
         let dma_len = packet.ext.reth.map_or(0, |reth| reth.dma_len);
         let reads = if info.kind == OpKind::ReadRequest { dma_len } else { 0 };
         let (span, span_known) = match self.mtu {
@@ -249,7 +259,7 @@ impl Requests {
             Some(_) => self.credits.lose_count(self.next.unwrap_or(psn)),
         }
         if packet.unseen.is_certain(self.path_mtu()) {
-            found.cut.add(seen.number, psn);
+            found.cut.add(seen.number, psn, seen.at);
         }
         if filled.is_none() {
             self.reach = None;
@@ -317,6 +327,10 @@ impl Requests {
                 message.bytes
             );
             let frames = vec![message.frame, seen.number];
+            self.flaws.add(
+                seen.packet.bth.psn,
+                "its RETH announces another length than its packets have",
+            );
             found.add(seen, Kind::Length, Confidence::Certain, frames, text);
         }
     }
@@ -340,6 +354,7 @@ impl Requests {
         );
         let frames = vec![last.frame, seen.number];
         self.message = None;
+        self.flaws.add(seen.packet.bth.psn, "its opcode does not follow the one before");
         found.add(seen, Kind::OpcodeOrder, Confidence::Certain, frames, text);
     }
 
@@ -363,8 +378,7 @@ impl Requests {
         if is_full && possible && self.mtu.is_none() {
             self.mtu = Some(len);
         }
-        if wrong && !self.length_reported {
-            self.length_reported = true;
+        if wrong {
             let text = match (is_full, self.mtu) {
                 (true, Some(mtu)) => format!(
                     "The payload of {} has {len} bytes; before it the path MTU was {mtu}.",
@@ -375,6 +389,8 @@ impl Requests {
                 }
                 _ => format!("The payload of {} has {len} bytes.", info.name),
             };
+            self.flaws
+                .add(seen.packet.bth.psn, "the length of its packet does not fit the path MTU");
             found.add(seen, Kind::Length, Confidence::Certain, vec![seen.number], text);
         }
     }
@@ -396,7 +412,7 @@ impl Requests {
         let most = seen.packet.most_unseen(self.path_mtu());
         let until = psn.next() + most;
         if most > 0 && self.reach.is_none_or(|reach| until.after(reach.until)) {
-            self.reach = Some(Reach { until, frame: seen.number, psn });
+            self.reach = Some(Reach { until, frame: seen.number, psn, at: seen.at });
         }
     }
 
@@ -415,15 +431,16 @@ impl Requests {
         if !std::mem::replace(&mut last.guessed, true) {
             self.guesses += 1;
         }
-        found.cut.add(reach.frame, reach.psn);
+        found.cut.add(reach.frame, reach.psn, reach.at);
         self.next = Some(next + count);
         self.uncertain = true;
         self.message = None;
         self.credits.lose_count(psn);
     }
 
-    /// Notes that the responses to `count` PSNs after `psn` may be in this truncated frame.
-    pub(super) fn hide_responses(&mut self, frame: u64, psn: Psn, count: u32) {
+    /// Notes that the responses to `count` PSNs after this one may be in its truncated frame.
+    pub(super) fn hide_responses(&mut self, seen: &Seen<'_>, count: u32) {
+        let (frame, psn, at) = (seen.number, seen.packet.bth.psn, seen.at);
         let first = match self.unseen_responses {
             Some(UnseenResponses { first, until, .. })
                 if !psn.after(until) && !psn.before(first) =>
@@ -433,7 +450,7 @@ impl Requests {
             _ => psn.next(),
         };
         let until = psn.next() + count;
-        self.unseen_responses = Some(UnseenResponses { first, until, frame, psn });
+        self.unseen_responses = Some(UnseenResponses { first, until, frame, psn, at });
     }
 
     /// Returns the truncated frame that may contain the responses from `psn` to `end`.

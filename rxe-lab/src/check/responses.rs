@@ -13,6 +13,7 @@ use super::msn::Msn;
 use super::requests::{MAX_RESTARTS, Refusal, Requests};
 use super::trips::Sendings;
 use super::{Found, Seen};
+use crate::words;
 
 /// The number of response packets that are remembered to recognise duplicates.
 const MAX_LAST: usize = 32;
@@ -47,6 +48,9 @@ impl Responses {
         let psn = seen.packet.bth.psn;
         requests.unready.answered(psn, seen.packet.is_nak());
         requests.settle_cut(psn.next(), found);
+        if !seen.packet.is_nak() {
+            requests.is_served(psn, found);
+        }
         let Some(next) = requests.next else { return };
         let open_read = requests.history.last().is_some_and(|last| !last.span_known);
         if psn.diff(next) >= 0 && !open_read {
@@ -75,9 +79,8 @@ impl Responses {
                 let Requests { unready, history, .. } = &mut *requests;
                 unready.refused(seen, timer.duration(), history);
                 let text = format!(
-                    "The receiver had no receive request{}; it asks to try again after {} ms.",
-                    if again { " once more" } else { "" },
-                    timer.duration().as_secs_f64() * 1e3
+                    "The receiver had no receive request; it asks to try again after {}.",
+                    words::rnr_timer(timer.duration())
                 );
                 let frames = frames(&mut requests.history, psn, seen.number);
                 found.add(seen, Kind::Rnr, Confidence::Certain, frames, text);
@@ -98,9 +101,9 @@ impl Responses {
         }
         let unseen = seen.packet.unseen;
         if info.kind != OpKind::Acknowledge && unseen.most(requests.path_mtu()) > 0 {
-            requests.hide_responses(seen.number, psn, unseen.most(requests.path_mtu()));
+            requests.hide_responses(seen, unseen.most(requests.path_mtu()));
             if unseen.is_certain(requests.path_mtu()) {
-                found.cut.add(seen.number, psn);
+                found.cut.add(seen.number, psn, seen.at);
             }
         }
     }
@@ -135,18 +138,18 @@ impl Responses {
         }
         let (kind, text) = match code {
             NakCode::RemoteAccessError => {
-                (Kind::RemoteAccess, "The responder refuses the access (NAK, remote access error).")
+                (Kind::RemoteAccess, "The responder refuses the access (NAK, remote access error)")
             }
             NakCode::RemoteOperationalError => (
                 Kind::RemoteOperational,
-                "The responder cannot go on (NAK, remote operational error).",
+                "The responder cannot go on (NAK, remote operational error)",
             ),
-            _ => {
-                (Kind::InvalidRequest, "The responder refuses the request (NAK, invalid request).")
-            }
+            _ => (Kind::InvalidRequest, "The responder refuses the request (NAK, invalid request)"),
         };
+        let why = requests.flaws.of(psn).filter(|_| kind == Kind::InvalidRequest);
+        let text = why.map_or_else(|| format!("{text}."), |why| format!("{text}: {why}."));
         let frames = frames(&mut requests.history, psn, seen.number);
-        found.add(seen, kind, Confidence::Certain, frames, text.to_owned());
+        requests.ends(seen, kind, text, frames, found);
     }
 
     /// Returns whether a NAK refuses a SEND or WRITE that had already been acknowledged.
@@ -192,7 +195,7 @@ impl Responses {
         let Some(sent) = requests.history.get(psn) else { return };
         if let Some(it) = unseen {
             sent.responses = at;
-            found.cut.add(it.frame, it.psn);
+            found.cut.add(it.frame, it.psn, it.at);
         }
         let is_whole = info.position == Position::Only && at == 0;
         // The answer confirms or refutes the guess.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::frame::Address;
+use crate::words::messages_of;
 
 /// Statistics of the requests of one direction, and of their responses.
 #[derive(Debug, Default)]
@@ -42,6 +43,8 @@ pub struct Stats {
     /// Measured for all messages that were captured whole, also if they were retransmitted or
     /// acknowledged together.
     pub latencies: Times,
+    /// The requester's timer, as far as timeouts show it.
+    pub timer: Timer,
     /// The times of the first and the last packet.
     pub(super) span: Option<(Duration, Duration)>,
 }
@@ -59,6 +62,40 @@ impl Stats {
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let bytes = self.bytes as f64;
         (seconds > 0.0 && self.bytes > 0).then(|| bytes / seconds)
+    }
+}
+
+/// How long a requester waited before it sent again, where only a timer explains that it did.
+/// A timer expires after one to four times the time of its code. IBTA 9.7.6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timer {
+    /// The number of timeouts.
+    pub count: u64,
+    least: Duration,
+    most: Duration,
+    /// The Local ACK Timeout that the requester named in its REQ.
+    pub of_req: Option<u8>,
+}
+
+impl Timer {
+    pub(super) fn add(&mut self, waited: Duration) {
+        self.least = if self.count == 0 { waited } else { self.least.min(waited) };
+        self.most = self.most.max(waited);
+        self.count += 1;
+    }
+
+    /// Returns the time after which the timer expires.
+    /// `None` without timeouts, or if their times differ: cards adapt their timers.
+    pub fn time(&self) -> Option<Duration> {
+        (self.count > 0 && self.most * 4 <= self.least * 5).then_some(self.least)
+    }
+
+    /// Returns the least and the greatest Local ACK Timeout that may have this time.
+    pub fn codes(&self) -> Option<(u8, u8)> {
+        let units = u64::try_from(self.time()?.as_nanos() / 4096).ok()?;
+        let most =
+            u8::try_from(units.checked_ilog2()?).ok().filter(|code| (1..32).contains(code))?;
+        Some((most.saturating_sub(2).max(1), most))
     }
 }
 
@@ -129,16 +166,6 @@ impl Credit {
         };
         let (least, most, _) = self.range.unwrap_or((now, now, now));
         self.range = Some((least.min(now), most.max(now), now));
-    }
-}
-
-/// Returns the messages that a credit code permits; `None` for 31, "does not count". IBTA 9.7.7.2.
-pub(super) fn messages_of(code: u8) -> Option<u32> {
-    match code {
-        0 | 1 => Some(code.into()),
-        2..=30 if code.is_multiple_of(2) => Some(1 << (code / 2)),
-        2..=30 => Some(3 << ((code - 3) / 2)),
-        _ => None,
     }
 }
 

@@ -1,19 +1,27 @@
 //! Sentences and times that several kinds of findings share.
 
-use std::time::Duration;
-
 use super::finding::Kind;
 
-/// Explains why a packet was missing that is captured for the first time.
-pub(super) fn lost_before(kind: Kind) -> String {
+/// Explains why a packet was missing that is captured whole for the first time.
+/// `is_damaged` means that it was captured with a wrong ICRC before.
+pub(super) fn lost_before(kind: Kind, is_damaged: bool) -> String {
+    let what = match is_damaged {
+        true => "It was damaged (wrong ICRC)",
+        false => "It was lost before the capture point",
+    };
     match kind {
-        Kind::SequenceNak => {
-            "It was lost before the capture point: the responder missed it, \
-                              sent a NAK (PSN sequence error), and the requester sent it again."
-        }
-        _ => "It was lost before the capture point, and the requester sent it again.",
+        Kind::SequenceNak => format!(
+            "{what}: the responder missed it, sent a NAK (PSN sequence error), and the requester sent it again."
+        ),
+        _ => format!("{what}, and the requester sent it again."),
     }
-    .to_owned()
+}
+
+/// Explains why packets are retransmitted from one on that was sent before the capture began.
+pub(super) fn lost_unseen() -> String {
+    "The responder missed a packet that was sent before this capture began, or was lost before the capture \
+     point, and sent a NAK (PSN sequence error). The requester went back to it."
+        .to_owned()
 }
 
 /// Explains why a packet is retransmitted that was captured before.
@@ -38,24 +46,4 @@ pub(super) fn unexplained(what: &str) -> String {
         "{what}. The cause is not known, because several queue pairs may have had these responses: \
          capture from the connection's beginning, or this connection alone."
     )
-}
-
-/// Describes the requester's ACK timeout, if it expired after `waited`.
-/// The timer expires after one to four times its value. IBTA 9.7.6.
-pub(super) fn timer(waited: Duration) -> String {
-    let units = u64::try_from(waited.as_nanos() / 4096).unwrap_or(u64::MAX);
-    let Some(n) = units.checked_ilog2().filter(|n| (1..32).contains(n)) else {
-        return String::new();
-    };
-    format!(" The requester's timer is about {} (Local ACK Timeout {n} or less).", time(waited))
-}
-
-/// Formats a time in a suitable unit.
-pub(super) fn time(d: Duration) -> String {
-    match d.as_nanos() {
-        0..10_000 => format!("{:.1} us", d.as_secs_f64() * 1e6),
-        10_000..1_000_000 => format!("{:.0} us", d.as_secs_f64() * 1e6),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", d.as_secs_f64() * 1e3),
-        _ => format!("{:.2} s", d.as_secs_f64()),
-    }
 }

@@ -1,6 +1,6 @@
 //! Detects messages that the receiver refuses with RNR NAKs and never takes. IBTA 9.7.5.2.8.
 //!
-//! RNR NAKs are no fault if the message is taken in the end. A message was never taken if it was
+//! RNR NAKs are no error if the message is taken in the end. A message was never taken if it was
 //! refused [`MANY`] times up to the end of the capture, or if the requester stopped retransmitting it.
 
 use std::time::Duration;
@@ -9,8 +9,8 @@ use rxe_core::types::Psn;
 
 use super::finding::{Confidence, Kind};
 use super::history::History;
-use super::text::time;
 use super::{Found, Seen};
+use crate::words::time;
 
 /// The number of refusals that are reported at the end of the capture.
 const MANY: u32 = 3;
@@ -96,6 +96,7 @@ impl Unready {
                 )
             }
         };
-        found.push(Kind::RnrNever, confidence, it.psn, it.frames.to_vec(), 0, text);
+        let place = (it.psn, (it.first_at, it.at));
+        found.push(Kind::RnrNever, confidence, place, it.frames.to_vec(), text);
     }
 }

@@ -74,6 +74,8 @@ impl<'a> Walk<'a> {
             len if start + len > end && !is_fragment => {
                 return Err(Stop::Malformed("the UDP length exceeds that of the IP packet"));
             }
+            // The headers in the first fragment describe the whole datagram.
+            len if is_fragment => start + len,
             len => end.min(start + len),
         };
         self.rdma(end, unchecked.map_or(Cover::Ip(net), Cover::None))

@@ -110,6 +110,12 @@ fn options_extension_headers_and_fragments_are_passed() {
     let mut fragment = ip.clone();
     fragment[6] = 0x20;
     assert_eq!(first(RAW, &fragment).0, Icrc::Unchecked(Unchecked::Fragment));
+    // The first fragment has the headers, which describe the whole packet.
+    let mut part = fragment[..20 + 8 + 12 + 16 + 24].to_vec();
+    part[3] = u8::try_from(part.len()).unwrap();
+    let part = decode_bytes(RAW, &part, part.len());
+    let Content::Rdma(packets) = &part.content else { panic!("{part:?}") };
+    assert_eq!((packets.len(), packets[0].payload_len, packets[0].wrong), (1, 64, None));
     fragment[7] = 9;
     let later = decode_bytes(RAW, &fragment, fragment.len());
     assert!(matches!(later.content, Content::Fragment), "{later:?}");

@@ -34,7 +34,9 @@ pub(super) fn repetitions(rows: Vec<Row>) -> Vec<Row> {
 /// Returns how often the first `period` rows occur in succession.
 fn times(rows: &[Row], period: usize) -> usize {
     let Some(pattern) = rows.get(..period) else { return 0 };
-    if !pattern.iter().all(|row| matches!(row.kind, Kind::Request | Kind::Response)) {
+    let repeats =
+        |row: &Row| matches!(row.kind, Kind::Request | Kind::Response | Kind::Again | Kind::Nak);
+    if !pattern.iter().all(repeats) {
         return 0;
     }
     let same = |chunk: &&[Row]| {
@@ -44,14 +46,30 @@ fn times(rows: &[Row], period: usize) -> usize {
 }
 
 /// Returns whether two rows differ only in lengths and PSNs.
+/// Rows of packets that are refused or sent again must have the same PSNs and words too.
 fn is_alike(a: &Row, b: &Row) -> bool {
-    match (&a.label, &b.label) {
-        (
-            Label::Packets { qp, kind, mark: None, .. },
-            Label::Packets { qp: other_qp, kind: other_kind, mark: None, .. },
-        ) => (a.to_right, a.kind, qp, kind) == (b.to_right, b.kind, other_qp, other_kind),
-        _ => false,
-    }
+    let (
+        Label::Packets { qp, kind, mark, psns, words, .. },
+        Label::Packets {
+            qp: other_qp,
+            kind: other_kind,
+            mark: other_mark,
+            psns: other_psns,
+            words: other_words,
+            ..
+        },
+    ) = (&a.label, &b.label)
+    else {
+        return false;
+    };
+    (a.to_right, a.kind, qp, kind, mark) == (b.to_right, b.kind, other_qp, other_kind, other_mark)
+        && (!is_trouble(a) || (psns, words) == (other_psns, other_words))
+        && (mark.is_none() || is_trouble(a))
+}
+
+/// Returns whether packets of this row are refused or sent again.
+fn is_trouble(row: &Row) -> bool {
+    matches!(row.kind, Kind::Again | Kind::Nak)
 }
 
 /// Creates one row for `times` repetitions of `period` rows.
@@ -77,11 +95,19 @@ fn repeated(rows: &[Row], period: usize, times: usize) -> Row {
 /// Returns the opcodes of the `nth` row of each repetition, and the range of their PSNs.
 fn part(rows: &[Row], period: usize, nth: usize) -> Option<Part> {
     let all: Vec<_> = rows.iter().skip(nth).step_by(period).collect();
-    match (&all.first()?.label, &all.last()?.label) {
+    let (row, last) = (all.first()?, all.last()?);
+    match (&row.label, &last.label) {
         (
-            Label::Packets { first, last, psns: (from, _), .. },
-            Label::Packets { psns: (_, to), .. },
-        ) => Some(Part { opcodes: (*first, *last), psns: (*from, *to) }),
+            Label::Packets { opcodes, psns: (from, _), words, mark, .. },
+            Label::Packets { opcodes: last, psns: (_, to), .. },
+        ) => {
+            let mark = mark.map(|mark| mark.to_string());
+            let words =
+                Some(words.clone()).filter(|words| row.kind == Kind::Nak && !words.is_empty());
+            let trouble: Vec<_> = words.into_iter().chain(mark).collect();
+            let trouble = if is_trouble(row) { trouble.join(", ") } else { String::new() };
+            Some(Part { opcodes: opcodes.to(*last), psns: (*from, *to), trouble })
+        }
         _ => None,
     }
 }

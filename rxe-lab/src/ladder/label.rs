@@ -14,8 +14,7 @@ pub(super) enum Label {
     Packets {
         qp: u32,
         kind: Option<OpKind>,
-        first: Opcode,
-        last: Opcode,
+        opcodes: Opcodes,
         psns: (Psn, Psn),
         /// Further words about the last packet of the run.
         words: String,
@@ -36,10 +35,38 @@ pub(super) enum Label {
 /// The text of one row of a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// The first and the last opcode of the row.
-    pub(super) opcodes: (Opcode, Opcode),
+    pub(super) opcodes: Opcodes,
     /// The first PSN of the first repetition and the last PSN of the last one.
     pub(super) psns: (Psn, Psn),
+    /// Further words about a packet that is refused or sent again.
+    pub(super) trouble: String,
+}
+
+/// The opcodes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Opcodes {
+    first: Opcode,
+    last: Opcode,
+    /// Whether all packets have the same opcode.
+    is_one: bool,
+}
+
+impl Opcodes {
+    pub(super) fn of(opcode: Opcode) -> Self {
+        Self { first: opcode, last: opcode, is_one: true }
+    }
+
+    /// Appends those of the next packets.
+    pub(super) fn extend(&mut self, next: Self) {
+        self.is_one &= next.is_one && next.first == self.first;
+        self.last = next.last;
+    }
+
+    /// Returns the opcodes from the first of this run to the last of another.
+    pub(super) fn to(mut self, last: Self) -> Self {
+        self.extend(last);
+        self
+    }
 }
 
 /// The level of detail of a label. Each level has less than the one before.
@@ -89,9 +116,9 @@ impl Row {
                 let parts: Vec<_> = parts.iter().map(|part| part.words(detail)).collect();
                 format!("{times} × ({packets} packets, {bytes} B): {}", parts.join("; "))
             }
-            Label::Packets { qp, first, last, psns, words, mark, .. } => {
+            Label::Packets { qp, opcodes, psns, words, mark, .. } => {
                 let is_run = self.packets > 1;
-                let mut text = names(*first, *last, detail);
+                let mut text = names(*opcodes, detail);
                 if is_run {
                     let _ = write!(text, " PSN {}–{} ×{}", psns.0, psns.1, self.packets);
                 } else {
@@ -119,22 +146,29 @@ impl Row {
 
 impl Part {
     fn words(&self, detail: Detail) -> String {
-        let name = names(self.opcodes.0, self.opcodes.1, detail);
-        match detail {
-            Detail::Operation => name,
-            _ => format!("{name} PSN {}–{}", self.psns.0, self.psns.1),
+        let mut text = names(self.opcodes, detail);
+        let (first, last) = self.psns;
+        // Writing to a string does not fail.
+        let _ = match detail {
+            Detail::Operation => Ok(()),
+            _ if first == last => write!(text, " PSN {first}"),
+            _ => write!(text, " PSN {first}–{last}"),
+        };
+        if !self.trouble.is_empty() {
+            let _ = write!(text, " {}", self.trouble);
         }
+        text
     }
 }
 
 /// Names the opcodes of a run.
-fn names(first: Opcode, last: Opcode, detail: Detail) -> String {
+fn names(Opcodes { first, last, is_one }: Opcodes, detail: Detail) -> String {
     let (first_name, last_name) = (short(first), short(last));
     // `SEND_FIRST` is split into `SEND` and `FIRST`.
     let (operation, _) = first_name.rsplit_once('_').unwrap_or((first_name, ""));
     let rest = last_name.strip_prefix(operation).and_then(|rest| rest.strip_prefix('_'));
     match rest {
-        _ if first == last => first_name.into(),
+        _ if is_one => first_name.into(),
         Some(_) if detail >= Detail::Operation => operation.into(),
         Some(rest) if detail >= Detail::ShortNames => format!("{first_name} … {rest}"),
         _ => format!("{first_name} … {last_name}"),

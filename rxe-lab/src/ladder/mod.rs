@@ -3,7 +3,8 @@
 //! Packets are folded in two steps, so that long conversations stay legible. A *row* is a run of
 //! packets of one operation in one direction with consecutive PSNs. Rows that repeat, such as a
 //! message and its acknowledgement, become one row with a count. Lost, retransmitted and refused
-//! packets are never folded with others. A packet that was captured at several points is drawn once.
+//! packets are never folded with others; one packet that is refused and sent again many times is a
+//! repetition too. A packet that was captured at several points is drawn once.
 //!
 //! Memory is bounded by [`MAX_PAIRS`] pairs of hosts and [`MAX_ROWS`] rows in all diagrams together.
 
@@ -28,7 +29,7 @@ use crate::track::{Mark, Tracker};
 use crate::words;
 use copies::Copies;
 pub use html::html;
-use label::Label;
+use label::{Label, Opcodes};
 pub use svg::svg;
 pub use text::text;
 
@@ -256,8 +257,7 @@ impl Row {
             label: Label::Packets {
                 qp: packet.bth.dest_qp.value(),
                 kind: packet.info.map(|info| info.kind),
-                first: packet.bth.opcode,
-                last: packet.bth.opcode,
+                opcodes: Opcodes::of(packet.bth.opcode),
                 psns: (psn, psn),
                 words: said(packet),
                 mark: mark.filter(|mark| !matches!(mark, Mark::Gap(_))),
@@ -293,15 +293,14 @@ impl Row {
     /// Appends a packet to the run if it continues the run. Returns whether it did.
     fn extend(&mut self, next: &Self) -> bool {
         let (
-            Label::Packets { qp, kind, last, psns, words, mark, .. },
+            Label::Packets { qp, kind, opcodes, psns, words, mark },
             Label::Packets {
                 qp: next_qp,
                 kind: next_kind,
-                last: next_last,
+                opcodes: next_opcodes,
                 psns: (psn, next_psn),
                 words: next_words,
                 mark: next_mark,
-                ..
             },
         ) = (&mut self.label, &next.label)
         else {
@@ -314,7 +313,8 @@ impl Row {
         if !runs {
             return false;
         }
-        (*last, psns.1) = (*next_last, *next_psn);
+        opcodes.extend(*next_opcodes);
+        psns.1 = *next_psn;
         words.clone_from(next_words);
         self.packets += next.packets;
         self.bytes += next.bytes;
@@ -329,7 +329,11 @@ fn said(packet: &Transport<'_>) -> String {
     let mut list = Vec::new();
     if let Some(aeth) = packet.ext.aeth {
         match aeth.syndrome {
-            Syndrome::Ack { .. } => list.push(format!("MSN {}", aeth.msn)),
+            Syndrome::Ack { credits } => {
+                let credits = words::messages_of(credits);
+                list.extend(credits.map(|credits| format!("credits {credits}")));
+                list.push(format!("MSN {}", aeth.msn));
+            }
             other => list.push(words::syndrome(other)),
         }
     }

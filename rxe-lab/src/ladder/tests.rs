@@ -135,6 +135,51 @@ fn runs_and_repetitions_are_folded_and_trouble_is_not() {
 }
 
 #[test]
+fn a_packet_that_is_refused_and_sent_again_many_times_is_one_row() {
+    use rxe_core::types::RnrTimer;
+    let mut talk = Talk::default();
+    for _ in 0..500 {
+        talk.send(5);
+        talk.answer(5, Syndrome::RnrNak { timer: RnrTimer::from_wire(12) });
+    }
+    talk.send(5);
+    talk.answer(5, Syndrome::ACK);
+    let rows = talk.rows();
+    let expected = [
+        "SEND_ONLY PSN 0x000005 64 B (QP",
+        "500 × (1000 packets, 32000 B): ACKNOWLEDGE RNR NAK: try again after 0.64 ms",
+        "ACKNOWLEDGE PSN 0x000005 MSN 1",
+    ];
+    assert_eq!(rows.len(), 1 + expected.len(), "{rows:#?}");
+    for (row, expected) in rows[1..].iter().zip(expected) {
+        assert!(row.contains(expected), "{row}");
+    }
+}
+
+#[test]
+fn a_run_of_messages_is_not_called_by_the_opcode_of_its_ends() {
+    let mut talk = Talk::default();
+    let (first, last) = (Opcode::RC_SEND_FIRST, Opcode::RC_SEND_LAST);
+    for (psn, opcode) in [(5, first), (6, last), (7, first)] {
+        talk.packet(true, opcode, psn, Syndrome::ACK);
+    }
+    let ladders = talk.ladders.finish();
+    let row = &ladders[0].rows[0];
+    let psns = "PSN 0x000005–0x000007 ×3";
+    assert_eq!(row.label(), format!("SEND_FIRST … SEND_FIRST {psns} 192 B (QP 0x000002)"));
+    assert_eq!(row.label_within(34), format!("SEND {psns}"));
+}
+
+#[test]
+fn credits_are_those_that_decode_shows() {
+    let mut talk = Talk::default();
+    talk.send(5);
+    talk.answer(5, Syndrome::Ack { credits: 6 });
+    let rows = talk.rows();
+    assert!(rows[2].contains("ACKNOWLEDGE PSN 0x000005 credits 8, MSN 1"), "{rows:#?}");
+}
+
+#[test]
 fn two_long_addresses_are_not_written_into_each_other() {
     let [left, right] =
         ["2001:db8:85a3:1234:5678:8a2e:370:7334", "2001:db8:85a3:1234:5678:8a2e:370:7335"]

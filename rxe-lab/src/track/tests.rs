@@ -74,6 +74,21 @@ fn requests_sent_again_are_told_from_those_that_come_late() {
 }
 
 #[test]
+fn what_was_before_the_first_packet_is_not_called_sent_again() {
+    let mut hosts = Hosts::default();
+    let marks = [5, 6, 2, 3, 4, 5, 2, 7].map(|psn| hosts.send(psn));
+    let (late, again) = (Some(Mark::Late), Some(Mark::Retransmitted));
+    assert_eq!(marks, [None, None, late, late, late, again, again, None]);
+    // Far behind the newest packet is another round of the PSNs.
+    let mut gaps = Gaps::default();
+    gaps.begin(Psn::new(5));
+    gaps.reach(Psn::new(6));
+    assert_eq!(gaps.lowest, Some(Psn::new(5)));
+    gaps.reach(Psn::new(6 + RESTART.unsigned_abs()));
+    assert_eq!(gaps.lowest, None);
+}
+
+#[test]
 fn a_read_takes_as_many_psns_as_its_answer_has_packets() {
     let mut hosts = Hosts::default();
     // The path MTU is not known: 10,000 bytes are 3 to 40 packets.
@@ -130,5 +145,5 @@ fn memory_is_bounded() {
     for n in 0..10 * u32::try_from(MAX_GAPS).unwrap() {
         gaps.open(Psn::new(10 * n), 5);
     }
-    assert_eq!(gaps.0.len(), MAX_GAPS);
+    assert_eq!(gaps.ranges.len(), MAX_GAPS);
 }

@@ -1,6 +1,8 @@
 //! The analyzer's report as JSON.
 
-use rxe_lab::check::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Times};
+use rxe_lab::check::{
+    Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Tally, Timer, Times,
+};
 use serde::Serialize;
 
 use super::super::explain::Lang;
@@ -14,6 +16,8 @@ pub(super) struct File<'a> {
     frames: u64,
     error: Option<String>,
     findings: Vec<Found<'a>>,
+    /// How often each kind of finding occurred.
+    kinds: Vec<Kinds>,
     more_findings: u64,
     /// The catalogue's explanation of each kind of finding in the file.
     explained: Vec<Explained>,
@@ -36,7 +40,18 @@ struct Found<'a> {
     psn: u32,
     frames: &'a [u64],
     packets: u64,
+    count: u64,
+    first_seconds: f64,
+    last_seconds: f64,
     text: &'a str,
+}
+
+#[derive(Serialize)]
+struct Kinds {
+    kind: &'static str,
+    severity: String,
+    count: u64,
+    connections: usize,
 }
 
 #[derive(Serialize)]
@@ -61,6 +76,7 @@ struct Way {
     rate_after_cnps_percent: Option<u64>,
     acks: Acknowledged,
     credits: Credits,
+    timer: Timeouts,
     seconds: f64,
     goodput_bytes_per_second: Option<f64>,
     round_trip_us: Percentiles,
@@ -112,6 +128,16 @@ struct Credits {
     unlimited: u64,
 }
 
+/// The requester's timer, as far as timeouts show it.
+#[derive(Serialize)]
+struct Timeouts {
+    timeouts: u64,
+    us: Option<f64>,
+    /// The least and the greatest Local ACK Timeout with this time.
+    local_ack_timeout: Option<(u8, u8)>,
+    local_ack_timeout_of_req: Option<u8>,
+}
+
 #[derive(Serialize)]
 struct Percentiles {
     count: u64,
@@ -129,6 +155,7 @@ impl<'a> File<'a> {
             frames: *frames,
             error: error.as_ref().map(ToString::to_string),
             findings: report.findings.iter().map(Found::of).collect(),
+            kinds: report.kinds.iter().map(Kinds::of).collect(),
             more_findings: report.more_findings,
             explained: explained(report, lang),
             directions: report.directions.iter().map(Way::of).collect(),
@@ -153,8 +180,19 @@ impl<'a> Found<'a> {
             psn: finding.psn,
             frames: &finding.frames,
             packets: finding.packets,
+            count: finding.count,
+            first_seconds: finding.span.0.as_secs_f64(),
+            last_seconds: finding.span.1.as_secs_f64(),
             text: &finding.text,
         }
+    }
+}
+
+impl Kinds {
+    fn of(tally: &Tally) -> Self {
+        let Tally { kind, count, connections } = *tally;
+        let (kind, severity) = (kind.name(), kind.severity().to_string());
+        Self { kind, severity, count, connections }
     }
 }
 
@@ -181,6 +219,7 @@ impl Way {
             rate_after_cnps_percent: stats.slowdown.percent(),
             acks: Acknowledged::of(stats.acks),
             credits: Credits::of(stats.credits),
+            timer: Timeouts::of(stats.timer),
             seconds: stats.duration().as_secs_f64(),
             goodput_bytes_per_second: stats.goodput(),
             round_trip_us: Percentiles::of(&stats.round_trips),
@@ -235,6 +274,17 @@ impl Credits {
         let Credit { range, unlimited } = credits;
         let of = |pick: fn((u32, u32, u32)) -> u32| range.map(pick);
         Self { least: of(|r| r.0), most: of(|r| r.1), last: of(|r| r.2), unlimited }
+    }
+}
+
+impl Timeouts {
+    fn of(timer: Timer) -> Self {
+        Self {
+            timeouts: timer.count,
+            us: timer.time().map(|time| time.as_secs_f64() * 1e6),
+            local_ack_timeout: timer.codes(),
+            local_ack_timeout_of_req: timer.of_req,
+        }
     }
 }
 

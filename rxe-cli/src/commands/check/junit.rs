@@ -20,7 +20,7 @@ pub(super) fn xml(all: &[Checked], strict: bool, lang: Lang) -> String {
 }
 
 fn suite(out: &mut String, checked: &Checked, strict: bool, lang: Lang) {
-    let least = if strict { Severity::Warning } else { Severity::Fault };
+    let least = if strict { Severity::Warning } else { Severity::Error };
     let findings = &checked.report.findings;
     let fails = |kind: Kind| kind.severity() >= least && findings.iter().any(|f| f.kind == kind);
     let name = escape(&checked.name);
@@ -35,7 +35,11 @@ fn suite(out: &mut String, checked: &Checked, strict: bool, lang: Lang) {
     case(out, &name, "readable", checked.error.as_ref().map(|e| ("error", e.to_string())));
     for kind in Kind::ALL {
         let texts: Vec<_> = (findings.iter().filter(|f| f.kind == *kind))
-            .map(|f| format!("frames {:?}, PSN 0x{:06x}: {}", f.frames, f.psn, f.text))
+            .map(|f| {
+                let times =
+                    if f.count == 1 { String::new() } else { format!("{} times; ", f.count) };
+                format!("{times}frames {:?}, PSN 0x{:06x}: {}", f.frames, f.psn, f.text)
+            })
             .collect();
         let tag = if fails(*kind) { "failure" } else { "system-out" };
         let said = (!texts.is_empty()).then(|| {

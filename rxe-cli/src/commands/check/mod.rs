@@ -5,6 +5,7 @@ mod json;
 mod junit;
 mod text;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -19,15 +20,15 @@ use crate::common::{Error, check_apart, check_file, print, print_error, print_js
 /// Check the connections of captures: what went wrong, where, and why
 ///
 /// Each finding has frames, the section of the InfiniBand specification, and how sure it is; behind them
-/// stand the usual causes of each kind, in the words of `rxe explain`. Exit code 0: no fault; 1: faults;
+/// stand the usual causes of each kind, in the words of `rxe explain`. Exit code 0: no error; 1: errors;
 /// 2: a file cannot be read or has no RDMA packet, or the report cannot be written. Losses and other
-/// things that the protocol has repaired are warnings, which count as faults with --strict.
+/// things that the protocol has repaired are warnings, which count as errors with --strict.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The captures, as in `rxe decode`; - reads standard input
     #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// Let warnings count as faults
+    /// Let warnings count as errors
     #[arg(long)]
     strict: bool,
     /// Print JSON: an array with one object for each file
@@ -52,7 +53,7 @@ struct Checked {
 }
 
 /// The exit code for errors in a capture.
-const FAULTS: i32 = 1;
+const ERRORS: i32 = 1;
 /// The exit code if a file cannot be read or checked, or the report cannot be written.
 const UNREADABLE: i32 = 2;
 
@@ -96,7 +97,7 @@ impl Args {
         let fails = all.iter().any(|checked| checked.fails(self.strict));
         Ok(match (errors.is_empty(), fails) {
             (false, _) => UNREADABLE,
-            (true, true) => FAULTS,
+            (true, true) => ERRORS,
             (true, false) => 0,
         })
     }
@@ -106,12 +107,21 @@ impl Checked {
     /// Returns whether the report has errors, or warnings if `strict`.
     fn fails(&self, strict: bool) -> bool {
         let warnings = if strict { self.report.count(Severity::Warning) } else { 0 };
-        self.report.count(Severity::Fault) + warnings > 0
+        self.report.count(Severity::Error) + warnings > 0
     }
 }
 
 fn check(file: &Path) -> Checked {
-    let mut checker = Checker::default();
+    let checked = check_with(file, Checker::default());
+    // Standard input and pipes cannot be read twice.
+    let is_file = || fs::metadata(file).is_ok_and(|about| about.is_file());
+    if checked.report.is_of_two_places && is_file() {
+        return check_with(file, Checker::of_two_places());
+    }
+    checked
+}
+
+fn check_with(file: &Path, mut checker: Checker) -> Checked {
     let (mut frames, mut has_packets) = (0, false);
     let read = (|| {
         let mut reader = open(file, Printed::AtTheEnd)?;

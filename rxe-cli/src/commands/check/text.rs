@@ -1,11 +1,12 @@
 //! The analyzer's report as text of 80 columns.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use rxe_lab::check::{
-    Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Severity, Stats, Times,
+    Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Report, Severity, Stats, Tally,
+    Timer, Times,
 };
+use rxe_lab::words;
 
 use super::super::explain::Lang;
 use super::Checked;
@@ -22,6 +23,7 @@ pub(super) fn text(checked: &Checked, lang: Lang) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(out, "{name}: {frames} frames");
+    table(&mut out, report);
     for direction in &report.directions {
         describe(&mut out, direction);
     }
@@ -36,7 +38,7 @@ pub(super) fn text(checked: &Checked, lang: Lang) -> String {
     }
     let mut notes = Vec::new();
     if report.more_findings > 0 {
-        notes.push(format!("{} more findings are not shown", report.more_findings));
+        notes.push(format!("{} of these findings are not shown one by one", report.more_findings));
     }
     if report.left_out > 0 {
         notes.push(format!("{} packets: too many connections to follow", report.left_out));
@@ -52,9 +54,33 @@ pub(super) fn text(checked: &Checked, lang: Lang) -> String {
         let _ = writeln!(out, "  {note}");
     }
     let count = |severity| report.count(severity);
-    let [faults, warnings, notes] = [Severity::Fault, Severity::Warning, Severity::Note].map(count);
-    let _ = writeln!(out, "  faults {faults}, warnings {warnings}, notes {notes}\n");
+    let [errors, warnings, notes] = [Severity::Error, Severity::Warning, Severity::Note].map(count);
+    let _ = writeln!(out, "  errors {errors}, warnings {warnings}, notes {notes}\n");
     out
+}
+
+/// Writes how often each kind of finding occurred, and in how many connections.
+fn table(out: &mut String, report: &Report) {
+    if report.kinds.is_empty() {
+        return;
+    }
+    let names = report.kinds.iter().map(|tally| tally.kind.name().len());
+    let width = names.max().unwrap_or_default();
+    let _ = writeln!(out, "  {:<8} {:<width$}    count  connections", "finding", "");
+    for Tally { kind, count, connections } in &report.kinds {
+        let name = format!("{:<8}", kind.severity());
+        let severity = paint_severity(kind.severity(), &name);
+        let _ = writeln!(out, "  {severity} {:<width$} {count:>8} {connections:>12}", kind.name());
+    }
+}
+
+/// Colors the name of a severity.
+fn paint_severity(severity: Severity, name: &str) -> String {
+    match severity {
+        Severity::Error => paint(Tone::Bad, name),
+        Severity::Warning => paint(Tone::Notice, name),
+        Severity::Note => name.to_owned(),
+    }
 }
 
 fn describe(out: &mut String, direction: &Direction) {
@@ -79,7 +105,8 @@ fn describe(out: &mut String, direction: &Direction) {
     }
     rates.extend(percentiles("round trip", &stats.round_trips));
     rates.extend(percentiles("latency", &stats.latencies));
-    for parts in [acknowledged(stats), congestion(stats), rates] {
+    let timer = timer(stats.timer).into_iter().collect();
+    for parts in [acknowledged(stats), congestion(stats), timer, rates] {
         if !parts.is_empty() {
             paragraph(out, &parts.join("; "), lines("    ", "    "));
         }
@@ -106,6 +133,20 @@ fn acknowledged(stats: &Stats) -> Vec<String> {
         Credit { .. } => {}
     }
     parts
+}
+
+/// Formats the requester's timer, as far as timeouts show it.
+fn timer(timer: Timer) -> Option<String> {
+    let (time, (least, most)) = (words::time(timer.time()?), timer.codes()?);
+    let times = if timer.count == 1 { "timeout" } else { "timeouts" };
+    let codes = match timer.of_req {
+        Some(code) if (least..=most).contains(&code) => {
+            format!("Local ACK Timeout {code}, as in the REQ")
+        }
+        Some(code) => format!("Local ACK Timeout {least} to {most}; the REQ has {code}"),
+        None => format!("Local ACK Timeout {least} to {most}"),
+    };
+    Some(format!("timer {time} in {} {times} ({codes})", timer.count))
 }
 
 /// Formats ECN marks, congestion notification packets, and the rate after them.
@@ -163,26 +204,22 @@ fn describe_sender(out: &mut String, sender: &DatagramSender) {
 }
 
 fn percentiles(name: &str, times: &Times) -> Option<String> {
-    let at = |percent| times.percentile(percent).map(micros);
+    let at = |percent| times.percentile(percent).map(words::time);
     let (p50, p99, max) = (at(50.0)?, at(99.0)?, at(100.0)?);
-    Some(format!("{name} p50 {p50} p99 {p99} max {max} us"))
-}
-
-fn micros(time: Duration) -> String {
-    format!("{:.1}", time.as_secs_f64() * 1e6)
+    Some(format!("{name} p50 {p50}, p99 {p99}, max {max}"))
 }
 
 fn find(out: &mut String, finding: &Finding) {
-    let Finding { kind, confidence, from, to, dest_qp, psn, frames, packets, text } = finding;
+    let Finding { kind, confidence, from, to, dest_qp, psn, frames, packets, count, span, text } =
+        finding;
     let list: Vec<_> = frames.iter().map(u64::to_string).collect();
     let frames = if list.len() == 1 { "frame" } else { "frames" };
-    let name = kind.severity().to_string();
-    let severity = match kind.severity() {
-        Severity::Fault => paint(Tone::Bad, &name),
-        Severity::Warning => paint(Tone::Notice, &name),
-        Severity::Note => name,
-    };
-    let head = format!("{severity}: {}, {confidence}; {frames} {}", kind.name(), list.join(", "));
+    let severity = paint_severity(kind.severity(), &kind.severity().to_string());
+    let mut head = format!("{severity}: {}, {confidence}; ", kind.name());
+    if *count > 1 {
+        let _ = write!(head, "{count} times in {}; first ", words::time(span.1 - span.0));
+    }
+    let _ = write!(head, "{frames} {}", list.join(", "));
     paragraph(out, &head, lines("  ", "    "));
     paragraph(
         out,

@@ -20,7 +20,7 @@ pub(super) use self::open::{Output as Printed, open};
 pub(super) use self::select::{Select, number};
 pub(super) use self::summary::Summary;
 use self::text::Text;
-use crate::common::{Error, check_apart};
+use crate::common::{Error, check_apart, print_json};
 
 /// Show the packets of a capture: RoCEv2, RoCEv1 and native InfiniBand
 ///
@@ -39,8 +39,8 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Print only the last line, which says what the capture has; with filters, also how many packets they
-    /// take
-    #[arg(long, conflicts_with_all = ["verbose", "json"])]
+    /// take. With --json, an object with these numbers
+    #[arg(long, conflicts_with = "verbose")]
     summary: bool,
     #[command(flatten)]
     select: Select,
@@ -83,7 +83,9 @@ impl Args {
             Ok(()) => Ok(()),
         };
         let text = lines.summary();
-        if self.json {
+        if self.json && self.summary {
+            print_json(&lines.summary.numbers(lines.select.is_some()))?;
+        } else if self.json {
             // Standard output has only objects. If standard error is closed, the summary is lost.
             written(lines.flush())?;
             let _ = writeln!(io::stderr(), "{text}");
@@ -107,6 +109,7 @@ fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
         ));
     }
     let (mut checker, mut start) = (Checker::default(), Start::default());
+    checker.collect_frames_of(select.kinds());
     // The same error occurs again when the packets are shown.
     if let Ok(mut reader) = open(file, Printed::AtTheEnd) {
         while let Ok(Some(record)) = reader.next() {
@@ -114,7 +117,7 @@ fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
             checker.add(record.number, record.interface, since, &frame::decode(&record));
         }
     }
-    select.take_findings(&checker.finish());
+    select.take_findings(checker.finish());
     Ok(())
 }
 

@@ -95,13 +95,20 @@ impl Select {
 
     /// Returns whether a filter needs the analyzer's report on the whole capture.
     pub(super) fn needs_findings(&self) -> bool {
-        self.only.iter().any(|only| matches!(only, Only::Found(_)))
+        self.kinds().next().is_some()
+    }
+
+    /// Returns the kinds of the analyzer's findings that `--only` names.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.only.iter().filter_map(|only| match only {
+            Only::Found(kind) => Some(*kind),
+            Only::Shown(_) => None,
+        })
     }
 
     /// Records the frames of the analyzer's findings that `--only` names.
-    pub(super) fn take_findings(&mut self, report: &Report) {
-        let wanted = report.findings.iter().filter(|f| self.only.contains(&Only::Found(f.kind)));
-        self.found = wanted.flat_map(|finding| finding.frames.iter().copied()).collect();
+    pub(super) fn take_findings(&mut self, report: Report) {
+        self.found = report.frames;
     }
 
     /// Returns whether every filter accepts the packet.
@@ -118,6 +125,8 @@ impl Select {
         }
         let is_said = |only: &Only| match only {
             Only::Shown(finding) => finding.is_of(shown),
+            // The analyzer counts damaged packets and names the first.
+            Only::Found(Kind::Icrc) => Finding::BadIcrc.is_of(shown),
             Only::Found(_) => self.found.contains(&shown.record.number),
         };
         if !self.only.is_empty() && !self.only.iter().any(is_said) {

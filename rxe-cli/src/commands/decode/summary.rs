@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rxe_lab::capture::Record;
 use rxe_lab::frame::{Content, Frame, link_name};
+use serde::Serialize;
 
 /// Counts the frames of a capture.
 #[derive(Default)]
@@ -24,6 +25,24 @@ pub(in crate::commands) struct Summary {
     lasts: Duration,
     /// Whether the capture has more queue pairs than the tracker follows.
     pub(super) full: bool,
+}
+
+/// The numbers of a summary, as JSON.
+#[derive(Serialize)]
+pub(super) struct Numbers<'a> {
+    frames: u64,
+    seconds: f64,
+    rdma_packets: u64,
+    /// The packets that the filters accept; `None` without filters.
+    taken: Option<u64>,
+    frames_of_several_packets: u64,
+    malformed: u64,
+    later_fragments: u64,
+    cut_too_short: u64,
+    other_protocols: u64,
+    /// The number of frames by link type.
+    unknown_link_types: &'a BTreeMap<u16, u64>,
+    more_queue_pairs_than_followed: bool,
 }
 
 impl Summary {
@@ -77,6 +96,23 @@ impl Summary {
             text += "; more queue pairs than are followed";
         }
         text
+    }
+
+    /// Returns the numbers as JSON. `is_filtered` means that there are filters.
+    pub(super) fn numbers(&self, is_filtered: bool) -> Numbers<'_> {
+        Numbers {
+            frames: self.frames,
+            seconds: self.lasts.as_secs_f64(),
+            rdma_packets: self.packets,
+            taken: is_filtered.then_some(self.taken),
+            frames_of_several_packets: self.several,
+            malformed: self.malformed,
+            later_fragments: self.fragments,
+            cut_too_short: self.cut,
+            other_protocols: self.others,
+            unknown_link_types: &self.unknown,
+            more_queue_pairs_than_followed: self.full,
+        }
     }
 
     /// Returns the number of RDMA packets.

@@ -5,15 +5,19 @@ use std::time::Duration;
 use rxe_core::types::Psn;
 use rxe_core::wire::{OpInfo, OpKind, Service};
 
-use super::super::finding::{Confidence, Kind};
+use super::super::finding::{Confidence, Kind, Span};
 use super::super::gaps::Gap;
 use super::super::history::Sent;
-use super::super::text::{lost_after, lost_before, time, timer, unexplained};
+use super::super::text::{lost_after, lost_before, lost_unseen, unexplained};
 use super::super::{Found, Seen};
 use super::{Refusal, Requests};
+use crate::words::time;
 
 /// A packet repeated within this time is duplicated by the network.
 const AT_ONCE: Duration = Duration::from_micros(20);
+
+/// The shortest timer of a requester: Local ACK Timeout 1. IBTA 9.7.6.
+const SHORTEST_TIMER: Duration = Duration::from_nanos(8192);
 
 /// The most retransmissions of a READ whose beginnings are remembered.
 pub(in super::super) const MAX_RESTARTS: usize = 16;
@@ -28,6 +32,8 @@ pub(super) struct Episode {
     confidence: Confidence,
     first: Psn,
     last: Psn,
+    /// The times of the first and the last packet.
+    span: Span,
     /// The frame in which the run began.
     began: u64,
     frames: Vec<u64>,
@@ -35,8 +41,8 @@ pub(super) struct Episode {
     text: String,
     /// If no outstanding request had asked for an answer: the explanation of that.
     unasked: Option<String>,
-    /// If a timer expired: the time of the first retransmission, and words about the timer.
-    timeout: Option<(Duration, String)>,
+    /// If a timer expired: the time of the first retransmission.
+    timeout: Option<Duration>,
     /// Whether a NAK caused retransmission of a reordered packet and all after it.
     goes_back: bool,
     /// Whether a new request has ended the run.
@@ -101,7 +107,8 @@ impl Requests {
             return self.prolong(seen);
         }
         if let Some(refusal) = refused.and_then(|at| self.heed(at)) {
-            let (kind, text) = (refusal.kind, lost_before(refusal.kind));
+            let is_damaged = self.flaws.is_damaged(psn);
+            let (kind, text) = (refusal.kind, lost_before(refusal.kind, is_damaged));
             return self.begin(
                 seen,
                 kind,
@@ -119,12 +126,16 @@ impl Requests {
             (Kind::Reordered, "It came after packets with higher PSNs.".to_owned())
         } else if is_doubtful {
             (Kind::Unexplained, unexplained("It came after packets with higher PSNs"))
+        } else if self.is_too_soon(waited) || self.refused_in > gap.frame {
+            return self.belong_to_run(seen);
         } else {
+            let lost = match self.flaws.is_damaged(psn) {
+                true => "was damaged (wrong ICRC)",
+                false => "was lost before the capture point",
+            };
+            let waited = time(waited);
             let text = format!(
-                "Its first transmission was lost before the capture point; the requester \
-                 sent it again after {}.{}",
-                time(waited),
-                self.timer(waited)
+                "Its first transmission {lost}; the requester sent it again after {waited}."
             );
             (Kind::Timeout, text)
         };
@@ -143,7 +154,7 @@ impl Requests {
             self.guesses += 1;
         }
         self.gaps.cover(psn.next(), count);
-        found.cut.add(seen.number, psn);
+        found.cut.add(seen.number, psn, seen.at);
     }
 
     /// Handles a request whose PSN was captured before.
@@ -151,16 +162,25 @@ impl Requests {
         self.fill_with_cut(seen, found);
         self.check_change(seen, info, found);
         let Some(it) = self.repetition(seen, found) else { return };
+        if self.goes_on(seen) {
+            return;
+        }
         let refusal = self.refusal_of(&it);
         if self.joins(seen, &it, refusal) {
             return;
         }
         if let Some(refusal) = refusal.and_then(|at| self.heed(at)) {
-            let text = lost_after(refusal.kind);
+            let is_unseen = |first: &Sent| refusal.psn.before(first.psn);
+            let (confidence, text) = match self.history.first().is_some_and(is_unseen) {
+                true => (Confidence::Likely, lost_unseen()),
+                false => (Confidence::Certain, lost_after(refusal.kind)),
+            };
             let frames = vec![it.first_frame, refusal.frame];
-            return self.begin(seen, refusal.kind, Confidence::Certain, frames, text, found);
+            return self.begin(seen, refusal.kind, confidence, frames, text, found);
         }
-        let (kind, confidence, text) = self.verdict(&it);
+        let Some((kind, confidence, text)) = self.verdict(&it) else {
+            return self.belong_to_run(seen);
+        };
         if let Some(sent) = self.history.get(it.psn) {
             sent.times -= u32::from(kind == Kind::Duplicate);
             sent.timeouts += u32::from(kind == Kind::Timeout);
@@ -172,6 +192,9 @@ impl Requests {
         self.begin(seen, kind, confidence, vec![it.first_frame, it.last_frame], text, found);
         if kind == Kind::Timeout {
             self.note_timeout(seen, &it);
+            if self.is_by_timer_alone(&it) {
+                found.stats.timer.add(it.waited);
+            }
         }
     }
 
@@ -181,7 +204,7 @@ impl Requests {
         let Some(sent) = self.history.get(psn).filter(|sent| sent.psn == psn) else { return };
         // A packet of another service comes from another sender.
         let same = sent.info.opcode == info.opcode || sent.info.service != info.service;
-        if same || std::mem::replace(&mut self.change_reported, true) {
+        if same {
             return;
         }
         let text = format!(
@@ -198,7 +221,7 @@ impl Requests {
         let asked = self.history.trimmed || !self.gaps.is_empty() || self.history.asks_for_answer();
         let why = "no request on the way had AckReq set, so the responder need not answer";
         let unasked = (!asked).then(|| self.no_answer(it, why));
-        let timeout = Some((seen.at, self.timer(it.waited)));
+        let timeout = Some(seen.at);
         if let Some(episode) = &mut self.episode {
             (episode.unasked, episode.timeout) = (unasked, timeout);
         }
@@ -259,7 +282,7 @@ impl Requests {
             let begun = !trimmed && oldest.is_some_and(|oldest| r.psn.before(oldest));
             r.psn == it.psn
                 || r.kind == Kind::ImpliedNak && (own || since)
-                || r.kind == Kind::SequenceNak && begun && since
+                || matches!(r.kind, Kind::SequenceNak | Kind::Rnr) && begun && since
         });
         // Some requesters go back beyond the PSN in the NAK, to the first unanswered request.
         named.or_else(|| {
@@ -307,36 +330,51 @@ impl Requests {
     }
 
     /// Explains a retransmission that no refusal asked for.
-    fn verdict(&self, it: &Repetition) -> (Kind, Confidence, String) {
+    /// `None` if there is no explanation: no timer expires that soon.
+    fn verdict(&self, it: &Repetition) -> Option<(Kind, Confidence, String)> {
         if it.is_by_network() {
             let text = format!(
                 "The same packet came again after {}, too soon for a requester to send it again: \
                  the network has duplicated it.",
                 time(it.since)
             );
-            return (Kind::Duplicate, Confidence::Likely, text);
+            return Some((Kind::Duplicate, Confidence::Likely, text));
         }
         if self.is_doubtful(it.psn) {
             let text = unexplained("It was sent again");
-            return (Kind::Unexplained, Confidence::Certain, text);
+            return Some((Kind::Unexplained, Confidence::Certain, text));
         }
         let in_part = it.is_read && self.until.is_some_and(|until| it.psn.before(until));
         if it.is_answered || in_part {
             let what = if it.is_read { "its response" } else { "the acknowledgement" };
             let text = format!(
                 "It was sent again although it was answered: {what} was lost after the place of the \
-                 capture, or came too late.{}",
-                self.timer(it.waited)
+                 capture, or came too late."
             );
-            return (Kind::AckLost, Confidence::Likely, text);
+            return Some((Kind::AckLost, Confidence::Likely, text));
+        }
+        // A NAK came since, so a timer need not have expired.
+        if self.is_too_soon(it.waited) || self.refused_in > it.last_frame {
+            return None;
         }
         let text = self.no_answer(it, "the request or its answer was lost");
-        (Kind::Timeout, Confidence::Likely, text)
+        Some((Kind::Timeout, Confidence::Likely, text))
+    }
+
+    /// Returns whether no timer expires within this time: no requester gives the answer less than
+    /// twice the time that it has taken.
+    fn is_too_soon(&self, waited: Duration) -> bool {
+        waited < SHORTEST_TIMER || self.max_rtt.is_some_and(|trip| waited < trip * 2)
+    }
+
+    /// Returns whether nothing but a timer can have caused the retransmission.
+    fn is_by_timer_alone(&self, it: &Repetition) -> bool {
+        self.refusals.is_empty() && self.gaps.is_empty() && it.filled.is_none()
     }
 
     /// Describes a retransmission caused by a timer.
     fn no_answer(&self, it: &Repetition, why: &str) -> String {
-        format!("No answer came for {}: {why}.{}", time(it.waited), self.timer(it.waited))
+        format!("No answer came for {}: {why}.", time(it.waited))
     }
 
     /// Handles the first answer after a timeout.
@@ -345,7 +383,7 @@ impl Requests {
     pub(in super::super) fn answered(&mut self, seen: &Seen<'_>, until: Psn, trips: u64) {
         let is_at_point = self.is_at_point(seen);
         let Some(episode) = self.episode.as_mut().filter(|e| until.after(e.first)) else { return };
-        let Some((at, timer)) = episode.timeout.take() else { return };
+        let Some(at) = episode.timeout.take() else { return };
         let (Some(min), Some(max)) = (self.min_rtt, self.max_rtt) else { return };
         // Times of two capture points are not compared.
         if !is_at_point {
@@ -366,15 +404,8 @@ impl Requests {
         episode.text = format!(
             "The answer came {since} after the request was sent again, too soon to be one to that (the \
              shortest round trip is {min}): it is the answer to the first transmission, after {took}. \
-             Nothing was lost, the timer is too short.{timer}"
+             Nothing was lost, the timer is too short."
         );
-    }
-
-    /// Describes the timer if it expired after this time.
-    /// A timer shorter than a round trip would have expired before; then something else caused the
-    /// retransmission.
-    fn timer(&self, waited: Duration) -> String {
-        if self.max_rtt.is_some_and(|trip| waited < trip) { String::new() } else { timer(waited) }
     }
 
     /// Removes the refusal that caused the present retransmissions, and all older ones.
@@ -397,9 +428,18 @@ impl Requests {
         let psn = seen.packet.bth.psn;
         if let Some(episode) = &mut self.episode {
             episode.packets += 1;
+            episode.span.1 = seen.at;
             episode.last = psn;
             episode.frames.truncate(7);
             episode.frames.push(seen.number);
+        }
+    }
+
+    /// Adds a packet that came too soon for a timer to the current run. If there is none, its cause is
+    /// not known.
+    fn belong_to_run(&mut self, seen: &Seen<'_>) {
+        if self.episode.as_ref().is_some_and(|e| !e.is_over) {
+            self.prolong(seen);
         }
     }
 
@@ -422,6 +462,7 @@ impl Requests {
             confidence,
             first,
             last,
+            span: (seen.at, seen.at),
             began,
             frames,
             packets: 1,
@@ -448,7 +489,7 @@ impl Requests {
                 Some(text) => (Kind::AckNotRequested, text),
                 None => (e.kind, e.text),
             };
-            found.push(kind, e.confidence, e.first, e.frames, e.packets, text);
+            found.push(kind, e.confidence, (e.first, e.span), e.frames, text).packets = e.packets;
         }
     }
 }

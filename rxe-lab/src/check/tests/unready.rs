@@ -24,10 +24,10 @@ fn found(all: OneAddress) -> Vec<(Kind, Vec<u64>)> {
 }
 
 #[test]
-fn a_message_that_is_refused_up_to_the_end_is_a_fault() {
+fn a_message_that_is_refused_up_to_the_end_is_an_error() {
     assert_eq!(found(refused(2)), []);
     assert_eq!(found(refused(3)), [(Kind::RnrNever, vec![1, 2, 6])]);
-    assert_eq!(Kind::RnrNever.severity(), Severity::Fault);
+    assert_eq!(Kind::RnrNever.severity(), Severity::Error);
     // Kernel `rdma_rxe` refuses the requests that follow with a sequence NAK.
     let mut all = refused(3);
     all.answer(0x12, 5, 0, Syndrome::Nak(NakCode::PsnSequenceError));
