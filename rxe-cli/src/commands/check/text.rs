@@ -6,10 +6,10 @@ use std::time::Duration;
 use rxe_lab::check::{
     Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Severity, Stats, Times,
 };
+use rxe_lab::explain::{Lang, explained};
+use rxe_lab::report::Checked;
 
-use super::super::explain::Lang;
-use super::Checked;
-use super::causes::explained;
+use super::causes;
 use crate::common::color::{Tone, paint};
 use crate::common::{lines, paragraph};
 
@@ -32,7 +32,7 @@ pub(super) fn text(checked: &Checked, lang: Lang) -> String {
         find(&mut out, finding);
     }
     for kind in explained(report, lang) {
-        kind.write(&mut out, lang);
+        causes::write(&kind, &mut out, lang);
     }
     let mut notes = Vec::new();
     if report.more_findings > 0 {

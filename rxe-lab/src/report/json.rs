@@ -1,18 +1,17 @@
 //! The analyzer's report as JSON.
 
-use rxe_lab::check::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Times};
 use serde::Serialize;
 
-use super::super::explain::Lang;
 use super::Checked;
-use super::causes::{Explained, explained};
+use crate::check::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Times};
+use crate::explain::{Explained, Lang, explained};
 
 /// The report on a file.
 #[derive(Serialize)]
 pub(super) struct File<'a> {
     file: &'a str,
     frames: u64,
-    error: Option<String>,
+    error: Option<&'a str>,
     findings: Vec<Found<'a>>,
     more_findings: u64,
     /// The catalogue's explanation of each kind of finding in the file.
@@ -127,7 +126,7 @@ impl<'a> File<'a> {
         Self {
             file: name,
             frames: *frames,
-            error: error.as_ref().map(ToString::to_string),
+            error: error.as_deref(),
             findings: report.findings.iter().map(Found::of).collect(),
             more_findings: report.more_findings,
             explained: explained(report, lang),
