@@ -10,6 +10,7 @@
 
 mod description;
 mod error;
+mod faults;
 mod field;
 mod host;
 mod mad;
@@ -30,6 +31,7 @@ use crate::check::Kind;
 use crate::frame::decode_bytes;
 use crate::replay::{Recording, Responder};
 pub use error::ScenarioError;
+pub use faults::faults;
 
 /// Parses the faults of a host, in the language of `rxe run --fault`.
 /// An error is the column, counted in characters from 1, and a message.

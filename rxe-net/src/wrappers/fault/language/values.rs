@@ -3,13 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use rxe_core::queue::Status;
 use rxe_core::types::{Psn, Qpn};
 use rxe_core::wire::{OpKind, Opcode};
-use rxe_net::{FaultAmount, OpcodeFilter, PsnFilter, QpFilter};
 
+use super::super::rules::{FaultAmount, OpcodeFilter, PsnFilter, QpFilter};
 use super::words::{FaultError, Word};
-use crate::event::AsyncKind;
 
 type Result<T> = std::result::Result<T, FaultError>;
 
@@ -21,7 +19,7 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The kinds of opcodes that have a name for all services.
-pub(super) const KINDS: [(&str, OpKind); 10] = [
+pub const KINDS: [(&str, OpKind); 10] = [
     ("send", OpKind::Send),
     ("write", OpKind::Write),
     ("read", OpKind::ReadRequest),
@@ -34,55 +32,8 @@ pub(super) const KINDS: [(&str, OpKind); 10] = [
     ("flush", OpKind::Flush),
 ];
 
-/// Statuses of completions, as verbs name them, without `IBV_WC_` and `_ERR`.
-pub(super) const STATUSES: [(&str, Status); 11] = [
-    ("LOC_LEN", Status::LocalLength),
-    ("LOC_QP_OP", Status::LocalQpOperation),
-    ("LOC_PROT", Status::LocalProtection),
-    ("WR_FLUSH", Status::WorkRequestFlushed),
-    ("MW_BIND", Status::MemoryWindowBind),
-    ("BAD_RESP", Status::BadResponse),
-    ("REM_INV_REQ", Status::RemoteInvalidRequest),
-    ("REM_ACCESS", Status::RemoteAccess),
-    ("REM_OP", Status::RemoteOperation),
-    ("RETRY_EXC", Status::RetryExceeded),
-    ("RNR_RETRY_EXC", Status::RnrRetryExceeded),
-];
-
-/// Asynchronous events of a device, as verbs name them, without `IBV_EVENT_`.
-pub(super) const EVENTS: [(&str, AsyncKind); 4] = [
-    ("PORT_ERR", AsyncKind::PortErr),
-    ("PORT_ACTIVE", AsyncKind::PortActive),
-    ("GID_CHANGE", AsyncKind::GidChange),
-    ("DEVICE_FATAL", AsyncKind::DeviceFatal),
-];
-
-/// Numbers of errors.
-pub(super) const ERRNOS: [(&str, i32); 20] = [
-    ("EPERM", libc::EPERM),
-    ("ENOENT", libc::ENOENT),
-    ("EINTR", libc::EINTR),
-    ("EIO", libc::EIO),
-    ("ENXIO", libc::ENXIO),
-    ("EBADF", libc::EBADF),
-    ("EAGAIN", libc::EAGAIN),
-    ("ENOMEM", libc::ENOMEM),
-    ("EACCES", libc::EACCES),
-    ("EFAULT", libc::EFAULT),
-    ("EBUSY", libc::EBUSY),
-    ("ENODEV", libc::ENODEV),
-    ("EINVAL", libc::EINVAL),
-    ("ENFILE", libc::ENFILE),
-    ("EMFILE", libc::EMFILE),
-    ("ENOSPC", libc::ENOSPC),
-    ("ENOSYS", libc::ENOSYS),
-    ("EOPNOTSUPP", libc::EOPNOTSUPP),
-    ("ENETDOWN", libc::ENETDOWN),
-    ("ETIMEDOUT", libc::ETIMEDOUT),
-];
-
 /// Units of time, in nanoseconds.
-pub(super) const UNITS: [(&str, u64); 6] = [
+pub const UNITS: [(&str, u64); 6] = [
     ("ns", 1),
     ("us", 1_000),
     ("µs", 1_000),
@@ -126,7 +77,10 @@ fn count_up_to(word: Word<'_>, most: u64) -> Result<u64> {
 }
 
 /// A number of packets, from 1.
-pub(super) fn count(word: Word<'_>) -> Result<u64> {
+///
+/// # Errors
+/// Fails if the word is not one.
+pub fn count(word: Word<'_>) -> Result<u64> {
     count_up_to(word, MAX_COUNT)
 }
 
@@ -150,17 +104,26 @@ pub(super) fn delay(word: Word<'_>) -> Result<(Duration, Duration)> {
 }
 
 /// A time that something is late by.
-pub(super) fn time(word: Word<'_>) -> Result<Duration> {
+///
+/// # Errors
+/// Fails if the word is not one.
+pub fn time(word: Word<'_>) -> Result<Duration> {
     duration(word, None, MAX_DELAY)
 }
 
 /// When an event comes.
-pub(super) fn moment(word: Word<'_>) -> Result<Duration> {
+///
+/// # Errors
+/// Fails if the word is not one.
+pub fn moment(word: Word<'_>) -> Result<Duration> {
     duration(word, None, MAX_WAIT)
 }
 
 /// The value that a name of a table stands for. `prefix` and `suffix` may be left out.
-pub(super) fn named<T: Copy>(
+///
+/// # Errors
+/// Fails if the word is not one.
+pub fn named<T: Copy>(
     word: Word<'_>,
     what: &str,
     table: &[(&str, T)],
