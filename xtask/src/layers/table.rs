@@ -233,7 +233,8 @@ pub const LAYERS: &[Layers] = &[
         within: "",
         floors: &[
             &["scenario"],
-            &["ladder", "replay"],
+            &["ladder", "packets", "replay", "report"],
+            &["explain"],
             &["answer", "check"],
             &["track", "words"],
             &["point"],
@@ -290,7 +291,28 @@ pub const LAYERS: &[Layers] = &[
             &["host", "mad"],
             &["field"],
             &["description"],
-            &["error"],
+            &["error", "faults"],
+        ],
+    },
+    Layers {
+        name: "rxe-lab",
+        within: "packets",
+        floors: &[&["filter", "json"], &["field", "summary"]],
+    },
+    Layers {
+        name: "rxe-lab",
+        within: "explain",
+        floors: &[&["findings"], &["find"], &["computed"]],
+    },
+    Layers {
+        name: "web",
+        within: "",
+        floors: &[
+            &["abi"],
+            &["laboratory"],
+            &["conversation", "edit", "explain", "ladder", "list"],
+            &["loaded"],
+            &["store"],
         ],
     },
     Layers { name: "rxe-cli", within: "", floors: &[&["commands"], &["common"]] },
@@ -406,6 +428,7 @@ pub const LAYERS: &[Layers] = &[
         within: "cmd",
         floors: &[
             &["test"],
+            &["web"],
             &["conform", "fresh", "pcaps", "quick", "sanitize", "side_by_side", "suite", "targets"],
             &["programs"],
             &["dist", "docs", "install", "interop", "kernel", "layers", "libs"],
