@@ -112,6 +112,8 @@ async function add(frame, fault) {
     return;
   }
   await change(text);
+  // The diagram is drawn anew, so the row that had the focus is gone.
+  $("made").querySelector(`.rung[data-frame="${frame}"] .face`)?.focus({ preventScroll: true });
   const hit = last.outcome.faults[frame] ?? [];
   if (fault !== "delay" && hit.length === 0) toast(t("not_hit"));
 }
