@@ -77,6 +77,11 @@ impl Conversation {
         }
     }
 
+    /// Returns whether the frame with this index was lost behind the capture.
+    pub(crate) fn is_lost(&self, index: usize) -> bool {
+        self.generated.frames.get(index).is_some_and(|frame| frame.faults.contains(&"lost"))
+    }
+
     /// Returns the capture as `rxe gen -w conversation.pcap` writes it.
     pub(crate) fn file(&self) -> Vec<u8> {
         self.generated.to_pcap()

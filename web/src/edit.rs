@@ -7,6 +7,7 @@ use rxe_lab::packets::Shown;
 use serde::Deserialize;
 use toml::Table;
 
+use crate::conversation::Conversation;
 use crate::loaded::Loaded;
 
 /// What is to happen to a packet.
@@ -51,6 +52,7 @@ struct Target {
 /// The fault is one of the receiving host, so the capture still has the packet.
 pub(crate) fn with_fault(
     text: &str,
+    conversation: &Conversation,
     of: &Loaded,
     frame: u64,
     fault: Fault,
@@ -59,8 +61,10 @@ pub(crate) fn with_fault(
     let row = of.rows.iter().copied().find(|row| u64::from(row.frame) + 1 == frame);
     let target_of_row =
         row.and_then(target).ok_or("this frame has no packet that can be chosen")?;
-    // Earlier packets that the same conditions choose pass first.
+    // Earlier packets that the same conditions choose pass first. A packet that is lost to an earlier
+    // fault does not reach the new one.
     let earlier = of.rows.iter().take_while(|row| u64::from(row.frame) + 1 < frame);
+    let earlier = earlier.filter(|row| !conversation.is_lost(row.frame as usize));
     let before = earlier.filter(|row| target(**row).as_ref() == Some(&target_of_row)).count();
     let Target { to, qp, psn, opcode, .. } = target_of_row;
     let mut clause = format!("in: {} only qp={qp:#x} opcode={opcode} psn={psn}", fault.words());
@@ -124,8 +128,9 @@ fn insert(text: &str, host: &str, clause: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rxe_lab::track::Mark;
+
     use super::*;
-    use crate::conversation::Conversation;
 
     const TEXT: &str = include_str!("../../pcaps/scenarios/psn_sequence_nak.toml");
 
@@ -144,9 +149,10 @@ mod tests {
     #[test]
     fn each_fault_hits_the_chosen_packet() {
         let text = include_str!("../../pcaps/scenarios/rc_send.toml");
-        let (_, loaded) = Conversation::make(text).unwrap_or_else(|_| panic!("it is well formed"));
+        let (first, loaded) =
+            Conversation::make(text).unwrap_or_else(|_| panic!("it is well formed"));
         for fault in [Fault::Lose, Fault::Delay, Fault::Duplicate, Fault::Damage, Fault::Mark] {
-            let new = with_fault(text, &loaded, 1, fault).unwrap();
+            let new = with_fault(text, &first, &loaded, 1, fault).unwrap();
             let (made, _) = Conversation::make(&new).unwrap_or_else(|_| panic!("{new}"));
             let outcome = serde_json::to_value(made.outcome()).unwrap();
             let hit = match fault {
@@ -162,16 +168,26 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_comes_again_is_hit_where_it_was_chosen() {
-        let (_, loaded) = Conversation::make(TEXT).unwrap_or_else(|_| panic!("it is well formed"));
-        // The second packet with PSN +1 is the repetition.
-        let again = loaded
-            .rows
-            .iter()
-            .find(|row| row.mark.is_some_and(|mark| mark == rxe_lab::track::Mark::Retransmitted));
+    fn a_packet_that_came_through_before_passes_first() {
+        let text = include_str!("../../pcaps/scenarios/ack_lost.toml");
+        let (first, loaded) =
+            Conversation::make(text).unwrap_or_else(|_| panic!("it is well formed"));
+        let again = loaded.rows.iter().find(|row| row.mark == Some(Mark::Retransmitted));
         let frame = u64::from(again.expect("one is sent again").frame) + 1;
-        let new = with_fault(TEXT, &loaded, frame, Fault::Lose).unwrap();
+        let new = with_fault(text, &first, &loaded, frame, Fault::Lose).unwrap();
         assert!(new.contains(" after 1\""), "{new}");
+        let (made, _) = Conversation::make(&new).unwrap_or_else(|_| panic!("{new}"));
+        assert!(made.is_lost(usize::try_from(frame - 1).unwrap()), "{new}");
+    }
+
+    #[test]
+    fn a_packet_that_comes_again_is_hit_where_it_was_chosen() {
+        let (first, loaded) =
+            Conversation::make(TEXT).unwrap_or_else(|_| panic!("it is well formed"));
+        // The second packet with PSN +1 is the repetition.
+        let again = loaded.rows.iter().find(|row| row.mark == Some(Mark::Retransmitted));
+        let frame = u64::from(again.expect("one is sent again").frame) + 1;
+        let new = with_fault(TEXT, &first, &loaded, frame, Fault::Lose).unwrap();
         let (made, _) = Conversation::make(&new).unwrap_or_else(|_| panic!("{new}"));
         let outcome = serde_json::to_value(made.outcome()).unwrap();
         assert_eq!(outcome["faults"][frame.to_string()], serde_json::json!(["lost"]), "{new}");

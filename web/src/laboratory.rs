@@ -141,7 +141,8 @@ impl Laboratory {
                 Ok(bytes(&answer))
             }
             Request::AddFault { text, frame, fault } => {
-                let text = edit::with_fault(&text, self.loaded()?, frame, fault)?;
+                let conversation = self.conversation.as_ref().ok_or(NOTHING)?;
+                let text = edit::with_fault(&text, conversation, self.loaded()?, frame, fault)?;
                 Ok(bytes(&json!({ "text": text })))
             }
             Request::Packets { filters, from, count } => {
