@@ -8,6 +8,9 @@
 //! - [`header`]: the fields of each header, as tables.
 //! - [`track`]: finds retransmitted, missing and late packets by the PSNs of each queue pair.
 //! - [`check`]: finds what went wrong in each connection, and why.
+//! - [`explain`]: explains codes, messages and findings.
+//! - [`packets`]: the packets of a capture one by one: filters, summary, JSON.
+//! - [`report`]: the analyst's report on a file, as JSON.
 //! - [`ladder`]: draws a conversation as a sequence diagram.
 //! - [`replay`]: plays one side of a conversation to a live peer and compares the answers.
 //! - [`scenario`]: runs hand-made packets between engines, without sockets.
@@ -17,11 +20,14 @@
 pub mod answer;
 pub mod capture;
 pub mod check;
+pub mod explain;
 pub mod frame;
 pub mod header;
 pub mod ladder;
+pub mod packets;
 mod point;
 pub mod replay;
+pub mod report;
 pub mod scenario;
 pub mod track;
 pub mod words;

@@ -85,6 +85,7 @@ pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, Ma
 pub use rng::Rng;
 #[cfg(target_os = "linux")]
 pub use wrappers::fault::Fault;
+pub use wrappers::fault::language as fault_language;
 pub use wrappers::fault::{
     FaultAction, FaultAmount, FaultPath, FaultReport, FaultRule, FaultTally, OpcodeFilter,
     PacketFilter, PathCounters, PsnFilter, QpFilter,

@@ -3,15 +3,13 @@
 use std::path::Path;
 
 use rxe_lab::scenario::{self, Bounds, Generated, ScenarioError};
-use rxe_net::FaultRule;
-use rxe_verbs::{FaultError, FaultPlan};
 
 /// Generates the packets of a scenario.
 ///
 /// # Errors
 /// The scenario has a mistake or exceeds `bounds`.
 pub fn generate(text: &str, bounds: Bounds) -> Result<Generated, ScenarioError> {
-    scenario::generate(text, faults, bounds)
+    scenario::generate(text, scenario::faults, bounds)
 }
 
 /// Returns the frames of the scenario `name` in `pcaps/scenarios`.
@@ -24,9 +22,4 @@ pub fn frames(name: &str) -> Vec<Vec<u8>> {
     let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let generated = generate(&text, Bounds::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
     generated.frames.into_iter().map(|frame| frame.bytes).collect()
-}
-
-fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
-    let plan = text.parse::<FaultPlan>();
-    plan.map(|plan| plan.rules().to_vec()).map_err(|e: FaultError| (e.column(), e.to_string()))
 }

@@ -48,6 +48,8 @@ enum Chore {
     Suite(cmd::suite::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
     Test(cmd::test::Args),
+    /// Build the laboratory's page for browsers in target/web
+    Web(cmd::web::Args),
 }
 
 fn main() -> ExitCode {
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Chore::Sanitize(args) => cmd::sanitize::run(&args),
         Chore::Suite(args) => cmd::suite::run(&args),
         Chore::Test(args) => cmd::test::run(&args),
+        Chore::Web(args) => cmd::web::run(&args),
     };
     done.unwrap_or_else(|why| {
         eprintln!("xtask: {why}");

@@ -5,8 +5,6 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use rxe_lab::scenario::{self, Bounds, Generated};
-use rxe_net::FaultRule;
-use rxe_verbs::FaultPlan;
 
 use crate::common::{Error, NewFile, check_apart, print_bytes, print_error};
 
@@ -88,21 +86,8 @@ pub(super) fn read(path: &Path) -> Result<Generated, Error> {
         fs::read_to_string(path)
     };
     let text = text.map_err(failed)?;
-    scenario::generate(&text, faults, Bounds::default()).map_err(|e| {
+    scenario::generate(&text, scenario::faults, Bounds::default()).map_err(|e| {
         let at = format!("{}:{}:{}", name.display(), e.line, e.column);
         Error::new(at, e.text)
     })
-}
-
-/// Parses the faults of a host. The error has the column and the reason.
-fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
-    let plan: FaultPlan = text.parse().map_err(|e: rxe_verbs::FaultError| {
-        let (column, message) = (e.column(), e.to_string());
-        let (_, why) = message.split_once(": ").unwrap_or(("", &message));
-        (column, why.to_owned())
-    })?;
-    if plan.needs_seed() && plan.verbs().is_empty() {
-        return Ok(plan.rules().to_vec());
-    }
-    Err((1, "a host of a scenario has faults of packets only, such as \"drop 1%\"".to_owned()))
 }

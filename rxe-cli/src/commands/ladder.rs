@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use rxe_lab::capture::{Record, Start};
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
+use rxe_lab::packets::{Summary, number};
 
-use super::decode::{Printed, Summary, failed, named, number, open};
+use super::decode::{Printed, failed, named, open};
 use crate::common::{Error, check_apart, print, terminal_width, write_file};
 
 /// Draw the conversations of a capture as sequence diagrams

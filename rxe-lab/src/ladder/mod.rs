@@ -48,6 +48,8 @@ pub struct Ladders {
     connections: Checker,
     pairs: Vec<Ladder>,
     rows: usize,
+    /// Whether each packet has a row of its own. Otherwise runs and repetitions are folded.
+    every_packet: bool,
     /// The number of packets in no diagram, because there are too many rows or pairs.
     pub left_out: u64,
 }
@@ -110,6 +112,11 @@ pub enum Kind {
 }
 
 impl Ladders {
+    /// Creates diagrams in which each packet has a row of its own.
+    pub fn of_every_packet() -> Self {
+        Self { every_packet: true, ..Self::default() }
+    }
+
     /// Adds a frame and the comments that the capture file attaches to it.
     /// Only packets to the queue pairs in `qps` are drawn; all packets if `qps` is empty.
     pub fn add(
@@ -157,7 +164,8 @@ impl Ladders {
                 ladder.rows.push(Row::missing(number, since, to_right, dest_qp, count));
             }
             let row = Row::of(number, since, to_right, packet, mark);
-            if !ladder.rows.last_mut().is_some_and(|last| last.extend(&row)) {
+            let last = ladder.rows.last_mut().filter(|_| !self.every_packet);
+            if !last.is_some_and(|last| last.extend(&row)) {
                 ladder.rows.push(row);
             }
             self.rows += ladder.rows.len() - before;
@@ -192,8 +200,11 @@ impl Ladders {
 
     /// Returns the diagrams, with repetitions folded.
     pub fn finish(self) -> Vec<Ladder> {
-        let fold = |ladder: Ladder| Ladder { rows: fold::repetitions(ladder.rows), ..ladder };
-        let Self { connections, pairs, .. } = self;
+        let Self { connections, pairs, every_packet, .. } = self;
+        let fold = |ladder: Ladder| match every_packet {
+            true => ladder,
+            false => Ladder { rows: fold::repetitions(ladder.rows), ..ladder },
+        };
         pairs
             .into_iter()
             .flat_map(|ladder| split::connections(ladder, &connections))

@@ -10,6 +10,7 @@
 
 mod description;
 mod error;
+mod faults;
 mod field;
 mod host;
 mod mad;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use rxe_core::qp::QpState;
 use rxe_net::{Direction, FaultRule, PacketBlock, PcapWriter};
 
 use crate::capture::LinkType;
@@ -30,6 +32,7 @@ use crate::check::Kind;
 use crate::frame::decode_bytes;
 use crate::replay::{Recording, Responder};
 pub use error::ScenarioError;
+pub use faults::faults;
 
 /// Parses the faults of a host, in the language of `rxe run --fault`.
 /// An error is the column, counted in characters from 1, and a message.
@@ -61,6 +64,9 @@ pub struct GeneratedFrame {
     pub bytes: Vec<u8>,
     /// The requests and receives that completed when the frame arrived, and their status.
     pub comments: Vec<String>,
+    /// The faults of the receiving host that hit the frame after it was captured: `lost`,
+    /// `duplicated`, `overtaken`, `damaged`, `marked`.
+    pub faults: Vec<&'static str>,
 }
 
 /// The result of a scenario.
@@ -76,6 +82,8 @@ pub struct Generated {
     /// Without a queue pair the name is `host NAME`. A reason is `dropped: wrong_pkey` or `NAK: no
     /// receive was posted`.
     pub unaccepted: BTreeMap<(String, String), u64>,
+    /// The states of the queue pairs after the last step.
+    pub states: BTreeMap<String, QpState>,
     /// The queue pairs of the scenario, as responders.
     /// The time of a receive is the earliest time at which a packet can leave its sender and find
     /// it posted.

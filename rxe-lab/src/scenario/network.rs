@@ -16,7 +16,7 @@ use rxe_core::queue::{Completion, CompletionQueue};
 use rxe_core::types::{CompletionOp, Qpn, Status, Time};
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet, parse_ethernet};
 use rxe_core::wire::{DropReason, Ethernet, Frame, Mac, NetHeader, TxBatch, TxLimits, UDP_PORT};
-use rxe_net::{Fabric, FaultAction, FaultAmount, FaultPath, FaultRule};
+use rxe_net::{Fabric, FaultAction, FaultAmount, FaultPath, FaultRule, PathCounters};
 
 use super::error::{Mistake, Result};
 use super::host::Device;
@@ -58,8 +58,7 @@ impl Completions {
             let key = (pair.clone(), completion.status.verbs_str());
             *made.completions.entry(key).or_default() += 1;
             let Some((left, bytes)) = packet else { continue };
-            let is_it = |it: &&mut GeneratedFrame| it.at <= left && it.bytes.ends_with(bytes);
-            if let Some(frame) = made.frames.iter_mut().rev().find(is_it) {
+            if let Some(frame) = captured(&mut made.frames, left, bytes) {
                 frame.comments.push(format!("{pair}: {}", how(&completion)));
             }
         }
@@ -81,6 +80,27 @@ impl Completions {
         let whose = pair.unwrap_or_else(|| format!("host {}", self.host));
         *made.unaccepted.entry((whose, what)).or_default() += 1;
     }
+}
+
+/// Returns the latest frame with these bytes that left by the given time.
+fn captured<'f>(
+    frames: &'f mut [GeneratedFrame],
+    left: Duration,
+    bytes: &[u8],
+) -> Option<&'f mut GeneratedFrame> {
+    frames.iter_mut().rev().find(|it| it.at <= left && it.bytes.ends_with(bytes))
+}
+
+/// Returns the names of the faults that were counted for one packet.
+fn hits(before: PathCounters, after: PathCounters) -> impl Iterator<Item = &'static str> {
+    let counts = [
+        ("lost", before.lost, after.lost),
+        ("duplicated", before.duplicated, after.duplicated),
+        ("overtaken", before.reordered, after.reordered),
+        ("damaged", before.corrupted, after.corrupted),
+        ("marked", before.marked, after.marked),
+    ];
+    counts.into_iter().filter(|(_, before, after)| after > before).map(|(name, ..)| name)
 }
 
 /// Returns the reason under which a dropped packet is counted.
@@ -209,7 +229,9 @@ impl World {
         }
         // Take earlier completions first: the packets delivered below did not cause them.
         self.take_completions();
-        let ports = &mut self.ports;
+        // A packet that arrives now left its host at least `delay` ago.
+        let left = self.start + self.now.since(self.origin + self.delay);
+        let (ports, frames) = (&mut self.ports, &mut self.made.frames);
         let now = self.now;
         self.fabric.deliver(now, |net, bytes| {
             worked = true;
@@ -219,11 +241,13 @@ impl World {
                 false => port.device.address == net.dst,
             };
             for port in ports.iter_mut().filter(is_for) {
+                let before = port.into.counters();
                 port.into.take(now, &Frame::single(net, bytes));
+                if let Some(frame) = captured(frames, left, bytes) {
+                    frame.faults.extend(hits(before, port.into.counters()));
+                }
             }
         });
-        // A packet that arrives now left its host at least `delay` ago.
-        let left = self.start + now.since(self.origin + self.delay);
         for (port, completions) in ports.iter_mut().zip(&self.completions) {
             while let Some((net, bytes)) = port.into.pop(now) {
                 worked = true;
@@ -282,7 +306,12 @@ impl World {
                         later: let the scenario `start` earlier";
             return Err(Mistake::new(step.clone(), text));
         }
-        self.made.frames.push(GeneratedFrame { at, bytes: frame, comments: Vec::new() });
+        self.made.frames.push(GeneratedFrame {
+            at,
+            bytes: frame,
+            comments: Vec::new(),
+            faults: Vec::new(),
+        });
         match spoiled {
             None => self.fabric.send_frame(left, &Frame::single(net, bytes)),
             Some(reason) => self.drop_before_engine(net.dst, reason),

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rxe_core::qp::QpState;
 use rxe_core::queue::{
     Datagram, Payload, Placement, RecvRequest, Remote, SendFlags, SendOp, SendRequest,
 };
@@ -98,7 +99,9 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     run.world.run(end, true, &last)?;
     run.world.take_completions();
     let responders = run.pairs.values().map(|pair| run.responder(pair, delay)).collect();
+    let states = run.states();
     let mut made = run.world.finish();
+    made.states = states;
     made.responders = responders;
     Ok(made)
 }
@@ -191,6 +194,15 @@ impl Run<'_> {
             | Step::AtomicWrite(op)
             | Step::Flush(op) => (0..op.count).try_for_each(|_| self.operation(step, op, span)),
         }
+    }
+
+    /// Returns the states of the queue pairs that engines have.
+    fn states(&self) -> BTreeMap<String, QpState> {
+        let state = |(name, pair): (&String, &Pair)| {
+            let engine = &self.world.ports[pair.host].device.engine;
+            Some((name.clone(), engine.qp_state(pair.qpn)?))
+        };
+        self.pairs.iter().filter_map(state).collect()
     }
 
     /// Returns a queue pair as responder. Packets arrive `delay` after they have left.

@@ -2,6 +2,7 @@
 //! marked and delayed, in either direction, as rules and a seed decide.
 
 mod decide;
+pub mod language;
 mod path;
 mod report;
 mod rules;

@@ -19,12 +19,12 @@ mod slow;
 mod tests;
 mod values;
 mod verbs;
-mod words;
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+pub use rxe_net::fault_language::FaultError;
 use rxe_net::{FaultReport, FaultRule};
 
 use crate::error::Result;
@@ -33,7 +33,6 @@ use crate::os::random_u32;
 pub(crate) use slow::SlowCq;
 pub use verbs::VerbsFault;
 pub(crate) use verbs::{RequestFaults, VerbsTally};
-pub use words::FaultError;
 
 /// Faults, as a description names them. The default has none. [`FromStr`] reads a description; [`fmt::Display`] writes one
 /// with the same meaning.

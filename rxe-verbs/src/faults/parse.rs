@@ -1,59 +1,28 @@
-//! Reads a description.
-//!
-//! A clause is a fault with its conditions, or conditions alone. Conditions alone hold for all faults
-//! of the description that do not have the same condition themselves.
+//! Reads a description: faults of packets by the language of `rxe-net`, and faults at the verbs here.
 
 use std::time::Duration;
 
-use rxe_net::{Direction, FaultAction, FaultAmount, FaultRule, PacketFilter};
+use rxe_net::fault_language::{
+    self, Clause, FaultError, count, is_verbs_fault, moment, named, time,
+};
 
 use super::FaultPlan;
-use super::values::{self, ERRNOS, EVENTS, STATUSES};
+use super::values::{ERRNOS, EVENTS, STATUSES};
 use super::verbs::VerbsFault;
-use super::words::{Clause, FaultError, Word, clauses};
 use crate::event::AsyncKind;
 
 type Result<T> = std::result::Result<T, FaultError>;
 
-/// Faults in one description.
-const MAX_RULES: usize = 32;
 /// Completions are held back for so long if nothing is said.
 const SLOW_CQ: Duration = Duration::from_millis(1);
 
-const FAULTS: &str = "drop, dup, reorder, delay, corrupt, ecn, wc=, errno=, async= or slow cq";
-const PACKET_FAULTS: &str = "drop, dup, reorder, delay, corrupt or ecn";
-const CONDITIONS: &str = "only, after or burst";
-const KEYS: &str = "qp=, opcode=, psn= or dst=";
-
 pub(super) fn plan(text: &str) -> Result<FaultPlan> {
-    let mut general = Conditions::default();
-    let mut faults = Vec::new();
     let mut verbs = Vec::new();
-    // The first condition that stands alone.
-    let mut alone = None;
-    for mut clause in clauses(text) {
-        let first = clause.peek().unwrap_or(Word { text: "", column: 1 });
-        if let Some(fault) = verbs_fault(&mut clause)? {
-            verbs.push(fault);
-        } else if let Some(fault) = fault(&mut clause)? {
-            faults.push(fault);
-        } else {
-            alone = alone.or(Some(first));
-            general.read(&mut clause)?;
-        }
-        if faults.len() + verbs.len() > MAX_RULES {
-            return Err(FaultError::new(first, format!("more than {MAX_RULES} faults")));
-        }
-    }
-    if faults.is_empty() && (verbs.is_empty() || alone.is_some()) {
-        let nothing = alone.unwrap_or(Word { text: "", column: 1 });
-        let why = match alone {
-            Some(_) => "a condition of packets, but no fault of packets is named".into(),
-            None => format!("no fault is named: write {FAULTS}"),
-        };
-        return Err(FaultError::new(nothing, why));
-    }
-    let rules = faults.into_iter().map(|fault| fault.with(&general)).collect();
+    let rules = fault_language::rules(text, |clause| {
+        let fault = verbs_fault(clause)?;
+        verbs.extend(fault);
+        Ok(fault.is_some())
+    })?;
     Ok(FaultPlan { rules, verbs })
 }
 
@@ -61,11 +30,10 @@ pub(super) fn plan(text: &str) -> Result<FaultPlan> {
 /// read.
 fn verbs_fault(clause: &mut Clause<'_>) -> Result<Option<VerbsFault>> {
     let Some(word) = clause.peek() else { return Ok(None) };
-    let (key, value) = match word.split_once("=") {
-        Some((key, value)) if matches!(key.text, "wc" | "errno" | "async") => (key, value),
-        _ if word.text == "slow" => (word, word),
-        _ => return Ok(None),
-    };
+    if !is_verbs_fault(word) {
+        return Ok(None);
+    }
+    let (key, value) = word.split_once("=").unwrap_or((word, word));
     clause.next();
     // What stands before and after `@`.
     let at = |form: &str| {
@@ -75,22 +43,22 @@ fn verbs_fault(clause: &mut Clause<'_>) -> Result<Option<VerbsFault>> {
         "wc" => {
             let form = "wc=STATUS@msg N, as in wc=RETRY_EXC@msg 100";
             let (status, msg) = at(form)?;
-            let status = values::named(status, "a status", &STATUSES, "IBV_WC_", "_ERR")?;
+            let status = named(status, "a status", &STATUSES, "IBV_WC_", "_ERR")?;
             if msg.text != "msg" {
                 return Err(FaultError::new(msg, format!("write {form}")));
             }
-            let request = values::count(clause.expect("the number of a request")?)?;
+            let request = count(clause.expect("the number of a request")?)?;
             VerbsFault::Completion { status, request }
         }
         "errno" => {
             let (errno, call) = at("errno=NAME@FUNCTION#N, as in errno=ENOMEM@ibv_reg_mr#3")?;
-            let errno = values::named(errno, "an errno", &ERRNOS, "", "")?;
+            let errno = named(errno, "an errno", &ERRNOS, "", "")?;
             let (function, call) = match call.split_once("#") {
-                Some((function, call)) => (function, Some(values::count(call)?)),
+                Some((function, call)) => (function, Some(count(call)?)),
                 None => (call, None),
             };
             let functions = VerbsFault::FUNCTIONS.map(|name| (name, name));
-            let function = values::named(function, "a function that can fail", &functions, "", "")?;
+            let function = named(function, "a function that can fail", &functions, "", "")?;
             VerbsFault::Errno { errno, function, call }
         }
         "async" => {
@@ -98,16 +66,16 @@ fn verbs_fault(clause: &mut Clause<'_>) -> Result<Option<VerbsFault>> {
             let kind = match event.text {
                 "port_down" => AsyncKind::PortErr,
                 "port_up" => AsyncKind::PortActive,
-                _ => values::named(event, "an event of a device", &EVENTS, "IBV_EVENT_", "")?,
+                _ => named(event, "an event of a device", &EVENTS, "IBV_EVENT_", "")?,
             };
-            VerbsFault::Async { kind, after: values::moment(after)? }
+            VerbsFault::Async { kind, after: moment(after)? }
         }
         _ => {
             let what = clause.expect("cq (slow cq)")?;
             if what.text != "cq" {
                 return Err(FaultError::new(what, "write slow cq"));
             }
-            let by = clause.next().map_or(Ok(SLOW_CQ), values::time)?;
+            let by = clause.next().map_or(Ok(SLOW_CQ), time)?;
             VerbsFault::SlowCq { by }
         }
     };
@@ -118,177 +86,4 @@ fn verbs_fault(clause: &mut Clause<'_>) -> Result<Option<VerbsFault>> {
         }
         None => Ok(Some(fault)),
     }
-}
-
-/// A fault with the conditions of its clause.
-struct Parsed<'t> {
-    rule: FaultRule,
-    own: Conditions<'t>,
-}
-
-impl Parsed<'_> {
-    /// The rule, with the conditions that hold for all and that it does not have itself.
-    fn with(self, general: &Conditions<'_>) -> FaultRule {
-        let Self { mut rule, own } = self;
-        rule.after = own.after.or(general.after).unwrap_or(0);
-        if let FaultAmount::Share(_) = rule.amount {
-            rule.burst = own.burst.or(general.burst).map_or(1, |(length, _)| length);
-        }
-        fn list<T: Clone>(own: Vec<T>, general: &[T]) -> Vec<T> {
-            if own.is_empty() { general.to_vec() } else { own }
-        }
-        rule.only = PacketFilter {
-            qps: list(own.only.qps, &general.only.qps),
-            opcodes: list(own.only.opcodes, &general.only.opcodes),
-            psns: list(own.only.psns, &general.only.psns),
-            destinations: list(own.only.destinations, &general.only.destinations),
-        };
-        rule
-    }
-}
-
-/// Reads a whole clause that is a fault. `None` if it is conditions alone; then nothing is read.
-fn fault<'t>(clause: &mut Clause<'t>) -> Result<Option<Parsed<'t>>> {
-    let direction = direction(clause);
-    let word = match clause.peek() {
-        Some(word) if direction.is_none() && is_condition(word) => return Ok(None),
-        _ => clause.expect("a fault")?,
-    };
-    let (action, amount) = match word.text {
-        "drop" => (FaultAction::Drop, amount(clause)?),
-        "dup" => (FaultAction::Duplicate, amount(clause)?),
-        "corrupt" => (FaultAction::Corrupt, amount(clause)?),
-        "ecn" => (FaultAction::MarkEcn, amount(clause)?),
-        "reorder" => {
-            let amount = amount(clause)?;
-            let by = match clause.take("by") {
-                true => values::small_count(clause.expect("a number of packets")?)?,
-                false => 1,
-            };
-            (FaultAction::Reorder { by }, amount)
-        }
-        "delay" => {
-            let (base, jitter) = values::delay(clause.expect("a time such as 50us")?)?;
-            (FaultAction::Delay { base, jitter }, amount(clause)?)
-        }
-        _ => {
-            let why = match direction {
-                Some(_) => format!("not a fault that has a direction: write {PACKET_FAULTS}"),
-                None => format!("not a fault: write {FAULTS}, or a condition: {CONDITIONS}"),
-            };
-            return Err(FaultError::new(word, why));
-        }
-    };
-    let mut own = Conditions::default();
-    own.read(clause)?;
-    if let (FaultAmount::First(_), Some((_, word))) = (amount, own.burst) {
-        return Err(FaultError::new(word, "a number of packets has no bursts: write a percentage"));
-    }
-    Ok(Some(Parsed { rule: FaultRule { direction, ..FaultRule::new(action, amount) }, own }))
-}
-
-/// Reads `in:` or `out:`, which may be joined with the next word.
-fn direction(clause: &mut Clause<'_>) -> Option<Direction> {
-    let word = clause.peek()?;
-    let ways = [("in:", Direction::Inbound), ("out:", Direction::Outbound)];
-    let (prefix, direction) = ways.into_iter().find(|(way, _)| word.text.starts_with(way))?;
-    clause.next();
-    if word.text.len() > prefix.len() {
-        clause.put_back(word.part(prefix.len(), word.text.len()));
-    }
-    Some(direction)
-}
-
-/// Reads how many packets are hit; all if nothing is said.
-fn amount(clause: &mut Clause<'_>) -> Result<FaultAmount> {
-    match clause.peek() {
-        Some(word) if values::begins_as_number(word) => {
-            clause.next();
-            values::amount(word)
-        }
-        Some(word) if !is_condition(word) && word.text != "by" => {
-            let why = format!(
-                "neither an amount (1% or 3) nor a condition ({CONDITIONS}); `;` ends a fault"
-            );
-            Err(FaultError::new(word, why))
-        }
-        _ => Ok(FaultAmount::ALL),
-    }
-}
-
-fn is_condition(word: Word<'_>) -> bool {
-    matches!(word.text, "only" | "after" | "burst")
-}
-
-/// Which packets are hit.
-#[derive(Default)]
-struct Conditions<'t> {
-    only: PacketFilter,
-    after: Option<u64>,
-    burst: Option<(u32, Word<'t>)>,
-}
-
-impl<'t> Conditions<'t> {
-    /// Reads the rest of a clause.
-    fn read(&mut self, clause: &mut Clause<'t>) -> Result<()> {
-        while let Some(word) = clause.next() {
-            match word.text {
-                "only" => self.read_only(clause)?,
-                "after" => {
-                    let count = values::count(clause.expect("a number of packets")?)?;
-                    once(word, self.after.replace(count).is_none())?;
-                }
-                "burst" => {
-                    let length = values::small_count(clause.expect("a number of packets")?)?;
-                    once(word, self.burst.replace((length, word)).is_none())?;
-                }
-                _ => {
-                    let why = format!("not a condition: write {CONDITIONS}; `;` ends a fault");
-                    return Err(FaultError::new(word, why));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads `qp=… opcode=…`, at least one of them.
-    fn read_only(&mut self, clause: &mut Clause<'_>) -> Result<()> {
-        let mut word = clause.expect(&format!("a condition ({KEYS})"))?;
-        loop {
-            let wrong = || FaultError::new(word, format!("not a condition of only: write {KEYS}"));
-            let (key, value) = word.split_once("=").ok_or_else(wrong)?;
-            let only = &mut self.only;
-            match key.text {
-                "qp" => fill(&mut only.qps, key, value, values::qp)?,
-                "opcode" => fill(&mut only.opcodes, key, value, values::opcode)?,
-                "psn" => fill(&mut only.psns, key, value, values::psn)?,
-                "dst" => fill(&mut only.destinations, key, value, values::address)?,
-                _ => return Err(wrong()),
-            }
-            match clause.peek() {
-                Some(next) if !is_condition(next) => word = next,
-                _ => return Ok(()),
-            }
-            clause.next();
-        }
-    }
-}
-
-/// Reads a list of values.
-fn fill<T>(
-    list: &mut Vec<T>,
-    key: Word<'_>,
-    values: Word<'_>,
-    read: impl Fn(Word<'_>) -> Result<T>,
-) -> Result<()> {
-    once(key, list.is_empty())?;
-    for value in values.list() {
-        list.push(read(value)?);
-    }
-    Ok(())
-}
-
-/// Fails if something is said again.
-fn once(word: Word<'_>, first: bool) -> Result<()> {
-    if first { Ok(()) } else { Err(FaultError::new(word, "said twice: say it once")) }
 }

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use rxe_net::fault_language::{KINDS, UNITS};
 use rxe_net::{
     Direction, FaultAction, FaultAmount, FaultRule, FaultTally, OpcodeFilter, PacketFilter,
     PsnFilter, QpFilter,
 };
 
-use super::values::{ERRNOS, EVENTS, KINDS, STATUSES, UNITS};
+use super::values::{ERRNOS, EVENTS, STATUSES};
 use super::verbs::VerbsFault;
 
 /// A rule as a clause.

@@ -19,3 +19,4 @@ mod stages;
 pub(crate) mod suite;
 mod targets;
 pub(crate) mod test;
+pub(crate) mod web;

@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// The crates that compile without system calls.
 /// Of rxe-net, that is the contract, the fabric, and the rules of faults.
-const PORTABLE: [&str; 4] = ["rxe-core", "rxe-net", "rxe-words", "rxe-lab"];
+const PORTABLE: [&str; 5] = ["rxe-core", "rxe-net", "rxe-words", "rxe-lab", "rxe-web"];
 
 /// The targets for which [`PORTABLE`] must compile.
 const TARGETS: [&str; 3] =
@@ -62,7 +62,8 @@ fn run_tests(arch: &Arch, count: &mut Count) {
     }
 }
 
-fn has_target(target: &str) -> bool {
+/// Returns whether the standard library for this target is installed.
+pub(super) fn has_target(target: &str) -> bool {
     let mut rustc = Command::new("rustc");
     let out = rustc.args(["--print", "target-libdir", "--target", target]).output();
     out.is_ok_and(|out| {

@@ -251,7 +251,8 @@ pub const LAYERS: &[Layers] = &[
         within: "",
         layers: &[
             &["scenario"],
-            &["ladder", "replay"],
+            &["ladder", "packets", "replay", "report"],
+            &["explain"],
             &["answer", "check"],
             &["track", "words"],
             &["point"],
@@ -308,7 +309,28 @@ pub const LAYERS: &[Layers] = &[
             &["host", "mad"],
             &["field"],
             &["description"],
-            &["error"],
+            &["error", "faults"],
+        ],
+    },
+    Layers {
+        name: "rxe-lab",
+        within: "packets",
+        floors: &[&["filter", "json"], &["field", "summary"]],
+    },
+    Layers {
+        name: "rxe-lab",
+        within: "explain",
+        floors: &[&["findings"], &["find"], &["computed"]],
+    },
+    Layers {
+        name: "web",
+        within: "",
+        floors: &[
+            &["abi"],
+            &["laboratory"],
+            &["conversation", "edit", "explain", "ladder", "list"],
+            &["loaded"],
+            &["store"],
         ],
     },
     Layers { name: "rxe-cli", within: "", layers: &[&["commands"], &["common"]] },
@@ -424,6 +446,7 @@ pub const LAYERS: &[Layers] = &[
         within: "cmd",
         layers: &[
             &["test"],
+            &["web"],
             &["conform", "fresh", "pcaps", "quick", "sanitize", "side_by_side", "suite", "targets"],
             &["programs"],
             &["dist", "docs", "install", "interop", "kernel", "layers", "libs"],

@@ -8,10 +8,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use rxe_lab::capture::{Direction, Record, Start};
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
+use rxe_lab::packets::Filter;
 use rxe_net::PacketBlock;
 
 use super::file::{Interface, Ring, Writer};
-use crate::commands::decode::{Lines, Select, written};
+use crate::commands::decode::{Lines, written};
 use crate::common::{Error, is_unread, print, print_error, terminal_width};
 
 /// The outputs that the user asked for.
@@ -44,7 +45,7 @@ impl Sink {
     pub(super) fn new(wanted: Wanted) -> Result<Self, Error> {
         let Wanted { lines, file, ring, ladder, count, notices } = wanted;
         Ok(Self {
-            lines: lines.then(|| Lines::new(false, false, Select::default(), false)),
+            lines: lines.then(|| Lines::new(false, false, Filter::default(), false)),
             file: file.map(|file| Writer::open(&file, ring)).transpose()?,
             ladders: ladder.then(Ladders::default),
             count,

@@ -4,10 +4,10 @@
 use std::fmt::Write;
 
 use rxe_lab::check::{Kind, Severity};
+use rxe_lab::explain::{Explained, Lang};
+use rxe_lab::report::Checked;
 
-use super::super::explain::Lang;
-use super::Checked;
-use super::causes::Explained;
+use super::causes;
 use crate::common::escape;
 
 /// Returns the report.
@@ -32,7 +32,7 @@ fn suite(out: &mut String, checked: &Checked, strict: bool, lang: Lang) {
         out,
         "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\">"
     );
-    case(out, &name, "readable", checked.error.as_ref().map(|e| ("error", e.to_string())));
+    case(out, &name, "readable", checked.error.as_ref().map(|e| ("error", e.clone())));
     for kind in Kind::ALL {
         let texts: Vec<_> = (findings.iter().filter(|f| f.kind == *kind))
             .map(|f| {
@@ -43,7 +43,7 @@ fn suite(out: &mut String, checked: &Checked, strict: bool, lang: Lang) {
             .collect();
         let tag = if fails(*kind) { "failure" } else { "system-out" };
         let said = (!texts.is_empty()).then(|| {
-            let causes = Explained::of(*kind, lang).map(|explained| explained.line(lang));
+            let causes = Explained::of(*kind, lang).map(|explained| causes::line(&explained, lang));
             let lines: Vec<_> = texts.into_iter().chain(causes).collect();
             (tag, lines.join("\n"))
         });

@@ -1,7 +1,6 @@
 //! `rxe check`: finds errors in the connections of a capture, and their causes.
 
 mod causes;
-mod json;
 mod junit;
 mod text;
 
@@ -10,11 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use rxe_lab::capture::Start;
-use rxe_lab::check::{Checker, Report, Severity};
-use rxe_lab::frame::{self, Content};
+use rxe_lab::check::Severity;
+use rxe_lab::explain::Lang;
+use rxe_lab::frame;
+use rxe_lab::report::{self, Checked, Checking};
 
-use super::decode::{Printed, failed, open};
-use super::explain::Lang;
+use super::decode::{Printed, named, open};
+use super::explain::{lang, lang_of_environment};
 use crate::common::{Error, check_apart, check_file, print, print_error, print_json, write_file};
 
 /// Check the connections of captures: what went wrong, where, and why
@@ -38,18 +39,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     junit: Option<PathBuf>,
     /// The language of the causes; otherwise what LC_ALL, LC_MESSAGES or LANG asks for
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = lang())]
     lang: Option<Lang>,
-}
-
-/// A file and the analyzer's report on it.
-struct Checked {
-    name: String,
-    report: Report,
-    /// The number of frames that were read.
-    frames: u64,
-    /// The reason why no more frames were read.
-    error: Option<Error>,
 }
 
 /// The exit code for errors in a capture.
@@ -75,7 +66,7 @@ impl Args {
             self.files.iter().try_for_each(|file| check_apart(file, output))?;
         }
         self.junit.as_deref().map_or(Ok(()), check_file)?;
-        let lang = self.lang.unwrap_or_else(Lang::of_environment);
+        let lang = self.lang.unwrap_or_else(lang_of_environment);
         let mut all = Vec::new();
         for file in &self.files {
             let checked = check(file);
@@ -86,15 +77,16 @@ impl Args {
             all.push(checked);
         }
         if self.json {
-            let files = all.iter().map(|checked| json::File::of(checked, lang));
+            let files = all.iter().map(|checked| checked.to_json(lang));
             print_json(&files.collect::<Vec<_>>())?;
         }
         if let Some(path) = &self.junit {
             write_file(path, &junit::xml(&all, self.strict, lang))?;
         }
-        let errors: Vec<_> = all.iter().filter_map(|checked| checked.error.as_ref()).collect();
+        let errors: Vec<_> =
+            all.iter().filter_map(|it| it.error.clone()).map(Error::from).collect();
         errors.iter().for_each(print_error);
-        let fails = all.iter().any(|checked| checked.fails(self.strict));
+        let fails = all.iter().any(|checked| fails(checked, self.strict));
         Ok(match (errors.is_empty(), fails) {
             (false, _) => UNREADABLE,
             (true, true) => ERRORS,
@@ -103,48 +95,33 @@ impl Args {
     }
 }
 
-impl Checked {
-    /// Returns whether the report has errors, or warnings if `strict`.
-    fn fails(&self, strict: bool) -> bool {
-        let warnings = if strict { self.report.count(Severity::Warning) } else { 0 };
-        self.report.count(Severity::Error) + warnings > 0
-    }
+/// Returns whether the report has errors, or warnings if `strict`.
+fn fails(checked: &Checked, strict: bool) -> bool {
+    let warnings = if strict { checked.report.count(Severity::Warning) } else { 0 };
+    checked.report.count(Severity::Error) + warnings > 0
 }
 
 fn check(file: &Path) -> Checked {
-    let checked = check_with(file, Checker::default());
+    let checked = check_with(file, Checking::default());
     // Standard input and pipes cannot be read twice.
     let is_file = || fs::metadata(file).is_ok_and(|about| about.is_file());
     if checked.report.is_of_two_places && is_file() {
-        return check_with(file, Checker::of_two_places());
+        return check_with(file, Checking::of_two_places());
     }
     checked
 }
 
-fn check_with(file: &Path, mut checker: Checker) -> Checked {
-    let (mut frames, mut has_packets) = (0, false);
+fn check_with(file: &Path, mut checking: Checking) -> Checked {
     let read = (|| {
         let mut reader = open(file, Printed::AtTheEnd)?;
         let mut start = Start::default();
         while let Some(record) = reader.next()? {
-            frames = record.number;
             let since = start.since(&record);
-            let frame = frame::decode(&record);
-            has_packets |= matches!(frame.content, Content::Rdma(_));
-            checker.add(record.number, record.interface, since, &frame);
+            checking.add(&record, &frame::decode(&record), since);
         }
         Ok(())
     })();
-    let error = match read {
-        Err(e) => Some(failed(file, &e, "the frames before it are checked")),
-        Ok(()) if has_packets => None,
-        Ok(()) => Some(Error::new(
-            file.display(),
-            format!(
-                "nothing was checked: none of its {frames} frames has an RDMA packet. \
-                 `rxe decode` says what they are"
-            ),
-        )),
-    };
-    Checked { name: file.display().to_string(), report: checker.finish(), frames, error }
+    let before = "the frames before it are checked";
+    let error = read.err().map(|e| report::failed(&named(file), &e, before));
+    checking.finish(file.display().to_string(), error)
 }

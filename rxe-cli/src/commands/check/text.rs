@@ -6,11 +6,11 @@ use rxe_lab::check::{
     Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Report, Severity, Stats, Tally,
     Timer, Times,
 };
+use rxe_lab::explain::{Lang, explained};
+use rxe_lab::report::Checked;
 use rxe_lab::words;
 
-use super::super::explain::Lang;
-use super::Checked;
-use super::causes::explained;
+use super::causes;
 use crate::common::color::{Tone, paint};
 use crate::common::{lines, paragraph};
 
@@ -34,7 +34,7 @@ pub(super) fn text(checked: &Checked, lang: Lang) -> String {
         find(&mut out, finding);
     }
     for kind in explained(report, lang) {
-        kind.write(&mut out, lang);
+        causes::write(&kind, &mut out, lang);
     }
     let mut notes = Vec::new();
     if report.more_findings > 0 {

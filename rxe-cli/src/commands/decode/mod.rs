@@ -1,24 +1,21 @@
 //! `rxe decode`: the packets of a capture, one per line.
 
-mod json;
 mod open;
 mod select;
-mod summary;
 mod text;
 
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rxe_lab::capture::{CaptureError, Problem, Record, Start};
+use rxe_lab::capture::{CaptureError, Record, Start};
 use rxe_lab::check::Checker;
-use rxe_lab::frame::{self, Content, Frame, Transport};
-use rxe_lab::track::{Mark, Tracker};
+use rxe_lab::frame;
+use rxe_lab::packets::{Decoder, Filter, write_json};
+use rxe_lab::report;
 
 pub(super) use self::open::{Output as Printed, open};
-pub(super) use self::select::{Select, number};
-pub(super) use self::summary::Summary;
+pub(super) use self::select::Select;
 use self::text::Text;
 use crate::common::{Error, check_apart, print_json};
 
@@ -46,30 +43,20 @@ pub(crate) struct Args {
     select: Select,
 }
 
-/// A packet to show.
-struct Shown<'a> {
-    record: &'a Record<'a>,
-    frame: &'a Frame<'a>,
-    /// The packet; `None` for a malformed frame.
-    packet: Option<&'a Transport<'a>>,
-    mark: Option<Mark>,
-    /// The time since the first frame of the capture.
-    since: Duration,
-}
-
 impl Args {
     pub(crate) fn run(mut self) -> Result<(), Error> {
         check_apart(&self.file, Path::new("-"))?;
         let live = self.file.as_os_str() == "-";
         let named = self.file.clone();
-        if self.select.needs_findings() {
+        let mut filter = Filter::from(self.select);
+        if filter.needs_findings() {
             // `/dev/stdin` can be opened twice if standard input is a file.
             if live {
                 self.file = "/dev/stdin".into();
             }
-            find(&self.file, &named, &mut self.select)?;
+            find(&self.file, &named, &mut filter)?;
         }
-        let mut lines = Lines::new(self.json, self.verbose, self.select, live);
+        let mut lines = Lines::new(self.json, self.verbose, filter, live);
         lines.counts_only = self.summary;
         let before = match self.summary {
             true => "the frames before it are counted",
@@ -84,7 +71,8 @@ impl Args {
         };
         let text = lines.summary();
         if self.json && self.summary {
-            print_json(&lines.summary.numbers(lines.select.is_some()))?;
+            let is_filtered = lines.filter.is_some();
+            print_json(&lines.decoder.summary().numbers(is_filtered))?;
         } else if self.json {
             // Standard output has only objects. If standard error is closed, the summary is lost.
             written(lines.flush())?;
@@ -98,7 +86,7 @@ impl Args {
 
 /// Lets the analyzer read the capture, and gives its findings to the filter. The analyzer stops at
 /// the first read error.
-fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
+fn find(file: &Path, named: &Path, filter: &mut Filter) -> Result<(), Error> {
     if fs::metadata(file).is_ok_and(|about| !about.is_file()) {
         let name = if named.as_os_str() == "-" { "standard input" } else { "it" };
         return Err(Error::new(
@@ -109,7 +97,7 @@ fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
         ));
     }
     let (mut checker, mut start) = (Checker::default(), Start::default());
-    checker.collect_frames_of(select.kinds());
+    checker.collect_frames_of(filter.kinds());
     // The same error occurs again when the packets are shown.
     if let Ok(mut reader) = open(file, Printed::AtTheEnd) {
         while let Ok(Some(record)) = reader.next() {
@@ -117,7 +105,7 @@ fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
             checker.add(record.number, record.interface, since, &frame::decode(&record));
         }
     }
-    select.take_findings(checker.finish());
+    filter.take_findings(checker.finish());
     Ok(())
 }
 
@@ -136,67 +124,48 @@ pub(super) struct Lines {
     verbose: bool,
     /// Whether packets are counted and not printed.
     counts_only: bool,
-    select: Select,
+    filter: Filter,
     out: Output,
     text: Text,
-    tracker: Tracker,
-    summary: Summary,
-    start: Start,
+    decoder: Decoder,
 }
 
 impl Lines {
     /// Creates the printer. If `live`, each line is flushed immediately.
-    pub(super) fn new(json: bool, verbose: bool, select: Select, live: bool) -> Self {
+    pub(super) fn new(json: bool, verbose: bool, filter: Filter, live: bool) -> Self {
         Self {
             json,
             verbose,
             counts_only: false,
-            select,
+            filter,
             out: Output::new(live),
             text: Text::new(verbose),
-            tracker: Tracker::default(),
-            summary: Summary::default(),
-            start: Start::default(),
+            decoder: Decoder::default(),
         }
     }
 
     /// Prints the packets of the next frame.
     pub(super) fn frame(&mut self, record: &Record<'_>) -> io::Result<()> {
-        let Self { json, verbose, counts_only, select, out, text, tracker, summary, start } = self;
-        let since = start.since(record);
-        let frame = frame::decode(record);
-        summary.count(record, &frame, since);
-        let mut show = |packet, mark| {
-            let shown = Shown { record, frame: &frame, packet, mark, since };
-            if !select.takes(&shown) {
+        let Self { json, verbose, counts_only, filter, out, text, decoder } = self;
+        decoder.add(record, |summary, shown| {
+            if !filter.takes(shown) {
                 return Ok(());
             }
             summary.taken();
             if *counts_only {
                 return Ok(());
             }
-            out.line(|out| {
-                if *json { json::write(out, &shown, *verbose) } else { text.write(out, &shown) }
+            out.line(|out| match *json {
+                true => write_json(out, shown, *verbose),
+                false => text.write(out, shown),
             })
-        };
-        match &frame.content {
-            Content::Rdma(packets) => {
-                for packet in packets {
-                    let mark = tracker.observe(record.interface, &frame, packet);
-                    show(Some(packet), mark)?;
-                }
-            }
-            Content::Malformed(_) => show(None, None)?,
-            _ => {}
-        }
-        Ok(())
+        })
     }
 
     /// Returns the summary line, without a newline.
     fn summary(&mut self) -> String {
-        self.summary.full = self.tracker.is_full();
         let taken = if self.counts_only { "taken by the filters" } else { "shown" };
-        self.summary.text(self.select.is_some().then_some(taken))
+        self.decoder.summary().text(self.filter.is_some().then_some(taken))
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
@@ -212,14 +181,7 @@ pub(super) fn named(file: &Path) -> String {
 /// Returns the error for a capture that cannot be read, or not to its end. `before` says what
 /// happens to the frames before that place.
 pub(super) fn failed(file: &Path, e: &CaptureError, before: &str) -> Error {
-    let name = named(file);
-    let todo = match (&e.problem, e.frame) {
-        (Problem::Io(_), 0) => "give a file that can be read",
-        (_, 0) => "give a file that tcpdump, Wireshark or rxe has written",
-        (_, 1) => "there is no frame before it",
-        _ => before,
-    };
-    Error::new(format_args!("{name}: {e}"), todo)
+    report::failed(&named(file), e, before).into()
 }
 
 /// The reason why not all packets were shown.

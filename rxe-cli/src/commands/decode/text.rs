@@ -5,10 +5,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use rxe_lab::frame::{Address, Content, Transport};
-use rxe_lab::header::{Field, Form, Layer, Value};
+use rxe_lab::packets::{Shown, field_text};
 use rxe_lab::words;
 
-use super::Shown;
 use crate::common::terminal_width;
 
 /// Writes packets as lines. Columns widen to fit their contents.
@@ -50,9 +49,6 @@ impl Names {
 
 /// The indentation of a line's continuation.
 const INDENT: usize = 8;
-
-/// The most bytes of a field that are shown.
-const MAX_BYTES: usize = 32;
 
 impl Text {
     pub(super) fn new(verbose: bool) -> Self {
@@ -153,46 +149,10 @@ fn write_fields(out: &mut impl Write, shown: &Shown<'_>) -> io::Result<()> {
         for (field, value) in layer.fields(record.bytes) {
             let at = layer.at + field.byte;
             let name = field.name;
-            writeln!(out, "{at:>12}  {name:<26}  {}", shown_value(shown, layer, field, value))?;
+            writeln!(out, "{at:>12}  {name:<26}  {}", field_text(shown, layer, field, value))?;
         }
     }
     writeln!(out)
-}
-
-/// Formats a value, with its meaning in words if it has one.
-fn shown_value(shown: &Shown<'_>, layer: &Layer, field: &Field, value: Value<'_>) -> String {
-    let text = format_value(field, value);
-    let Some(packet) = shown.packet else { return text };
-    let meaning = match (layer.header.name, field.name) {
-        ("BTH", "OpCode") => packet.bth.opcode.to_string(),
-        ("AETH", "Syndrome") => match packet.ext.aeth {
-            Some(aeth) => words::syndrome(aeth.syndrome),
-            None => return text,
-        },
-        ("ICRC", "ICRC") => words::icrc(packet.icrc),
-        _ => return text,
-    };
-    format!("{text} ({meaning})")
-}
-
-fn format_value(field: &Field, value: Value<'_>) -> String {
-    match value {
-        Value::Number(n, _) if field.form == Form::Dec => n.to_string(),
-        Value::Number(n, bits) => format!("0x{n:0width$x}", width = bits.div_ceil(4)),
-        Value::Ipv4(ip) => ip.to_string(),
-        Value::Ipv6(ip) => ip.to_string(),
-        Value::Bytes(bytes) => format_bytes(field, bytes),
-    }
-}
-
-fn format_bytes(field: &Field, bytes: &[u8]) -> String {
-    let between = if field.form == Form::Mac { ":" } else { "" };
-    let first: Vec<_> = bytes.iter().take(MAX_BYTES).map(|b| format!("{b:02x}")).collect();
-    let mut text = first.join(between);
-    if bytes.len() > MAX_BYTES {
-        let _ = write!(text, "… ({} bytes)", bytes.len());
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,16 +1,12 @@
 //! `rxe explain`: the meaning of a code, a term or a message, its causes and remedies.
 
-mod computed;
-mod find;
 mod text;
 
 use std::env;
 
-use clap::ValueEnum;
-use rxe_words::{Text, entries};
-use serde::Serialize;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use rxe_lab::explain::{Lang, find, list, nearest};
 
-pub(in crate::commands) use self::find::of_finding;
 pub(in crate::commands) use self::text::paragraph;
 
 use crate::common::{Error, print, print_json};
@@ -27,7 +23,7 @@ pub(crate) struct Args {
     #[arg(value_name = "TOPIC|CODE")]
     topic: Vec<String>,
     /// The language; otherwise what LC_ALL, LC_MESSAGES or LANG asks for
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = lang())]
     lang: Option<Lang>,
     /// Print JSON: id, title, what, causes, remedies, transitions, see_also
     #[arg(long)]
@@ -36,19 +32,19 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let lang = self.lang.unwrap_or_else(Lang::of_environment);
+        let lang = self.lang.unwrap_or_else(lang_of_environment);
         if self.topic.is_empty() {
             return if self.json { print_json(&list(lang)) } else { print(&text::list(lang)) };
         }
         let topic = self.topic.join(" ");
-        let found = find::find(&topic, lang).ok_or_else(|| unknown(&topic))?;
+        let found = find(&topic, lang).ok_or_else(|| unknown(&topic))?;
         if self.json { print_json(&found) } else { print(&text::explanation(&found, lang)) }
     }
 }
 
 fn unknown(topic: &str) -> Error {
     let what = format!("there is no topic \"{topic}\"");
-    let nearest = find::nearest(topic);
+    let nearest = nearest(topic);
     match nearest.split_last() {
         None => Error::new(what, "`rxe explain` lists all"),
         Some((last, [])) => {
@@ -61,70 +57,23 @@ fn unknown(topic: &str) -> Error {
     }
 }
 
-/// The languages of the catalogue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::commands) enum Lang {
-    /// English
-    En,
-    /// Chinese
-    Zh,
+/// Returns the parser of `--lang`.
+pub(in crate::commands) fn lang() -> impl TypedValueParser<Value = Lang> {
+    let of = |name, what| PossibleValue::new(name).help(what);
+    PossibleValuesParser::new([of("en", "English"), of("zh", "Chinese")])
+        .map(|name| if name == "zh" { Lang::Zh } else { Lang::En })
 }
 
-impl Lang {
-    /// Returns the language of the user's locale.
-    pub(in crate::commands) fn of_environment() -> Self {
-        Self::of_locale(|name| env::var(name).ok())
-    }
-
-    /// Returns the language of the first variable that is set and not empty, as in POSIX.
-    fn of_locale(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let names = ["LC_ALL", "LC_MESSAGES", "LANG"];
-        let mut set = names.into_iter().filter_map(variable).filter(|value| !value.is_empty());
-        if set.next().is_some_and(|value| value.starts_with("zh")) { Self::Zh } else { Self::En }
-    }
-
-    /// Returns the text in this language.
-    pub(in crate::commands) fn of(self, text: &Text) -> &str {
-        match self {
-            Self::En => &text.en,
-            Self::Zh => &text.zh,
-        }
-    }
+/// Returns the language of the user's locale.
+pub(in crate::commands) fn lang_of_environment() -> Lang {
+    of_locale(|name| env::var(name).ok())
 }
 
-/// The explanation of a topic.
-#[derive(Debug, Default, Serialize)]
-struct Explanation {
-    id: String,
-    title: String,
-    what: String,
-    causes: Vec<String>,
-    remedies: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    transitions: Vec<Step>,
-    /// Other topics that the same number or message names.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    see_also: Vec<String>,
-}
-
-/// The attributes that a transition of a queue pair's state requires and allows.
-#[derive(Debug, Serialize)]
-struct Step {
-    from: &'static str,
-    to: &'static str,
-    services: Vec<&'static str>,
-    required: Vec<String>,
-    optional: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Topic {
-    id: &'static str,
-    title: &'static str,
-}
-
-fn list(lang: Lang) -> Vec<Topic> {
-    entries().map(|entry| Topic { id: &entry.id, title: lang.of(&entry.title) }).collect()
+/// Returns the language of the first variable that is set and not empty, as in POSIX.
+fn of_locale(variable: impl Fn(&str) -> Option<String>) -> Lang {
+    let names = ["LC_ALL", "LC_MESSAGES", "LANG"];
+    let mut set = names.into_iter().filter_map(variable).filter(|value| !value.is_empty());
+    if set.next().is_some_and(|value| value.starts_with("zh")) { Lang::Zh } else { Lang::En }
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use rxe_core::wire::NakCode;
 use rxe_verbs::AsyncKind;
 use rxe_words::Entry;
 
-use super::find::{find, nearest};
 use super::*;
+use rxe_lab::explain::of_finding;
 
 const LANGS: [Lang; 2] = [Lang::En, Lang::Zh];
 
@@ -272,9 +272,7 @@ fn a_message_that_is_not_known_suggests_what_its_words_name() {
 #[test]
 fn the_locale_chooses_the_language() {
     let of = |set: &'static [(&str, &str)]| {
-        Lang::of_locale(|name| {
-            set.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).into())
-        })
+        of_locale(|name| set.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).into()))
     };
     assert_eq!(of(&[]), Lang::En);
     assert_eq!(of(&[("LANG", "zh_CN.UTF-8")]), Lang::Zh);

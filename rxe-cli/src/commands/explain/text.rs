@@ -5,8 +5,8 @@ use std::fmt::Write;
 use rxe_words::{entries, sections};
 use textwrap::WordSeparator;
 
-use super::{Explanation, Lang, Step};
 use crate::common::{self, lines};
+use rxe_lab::explain::{Explanation, Lang, Step};
 
 /// The labels of a page.
 struct Labels {

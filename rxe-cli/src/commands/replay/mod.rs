@@ -15,11 +15,12 @@ use clap::ValueEnum;
 use rxe_core::wire::Service;
 use rxe_lab::capture::Start;
 use rxe_lab::frame;
+use rxe_lab::packets::number;
 use rxe_lab::replay::{Conversation, Cut, NoConversation, Plan, Recording, Responder, Wanted};
 
 use self::play::Play;
 use self::report::Report;
-use super::decode::{Printed, failed, number, open};
+use super::decode::{Printed, failed, open};
 use super::generate;
 use crate::common::peer::{self, Endpoint, Given, Numbers, Peer, RC, Way, WayArgs, access};
 use crate::common::{Error, check_apart, check_capture, print, print_error};

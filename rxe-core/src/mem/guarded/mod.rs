@@ -52,24 +52,25 @@ use plain as arch;
 use crate::types::{FaultCause, MemoryFault};
 
 /// The result of a routine, in two registers: 0 and a value, or a [`FaultCause`] and an address.
+/// The value has 64 bits also on processors of 32 bits, for which there is no assembly.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Outcome {
     cause: usize,
-    value: usize,
+    value: u64,
 }
 
 impl Outcome {
     #[inline]
     fn result(self) -> Result<u64, MemoryFault> {
         let cause = match self.cause {
-            0 => return Ok(self.value as u64),
+            0 => return Ok(self.value),
             1 => FaultCause::Unmapped,
             2 => FaultCause::Protected,
             3 => FaultCause::BeyondFile,
             _ => FaultCause::Other,
         };
-        Err(MemoryFault { addr: self.value as u64, cause })
+        Err(MemoryFault { addr: self.value, cause })
     }
 }
 

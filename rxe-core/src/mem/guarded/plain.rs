@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::Outcome;
 use crate::mem::copy;
 
-#[expect(clippy::cast_possible_truncation, reason = "values of 32 bits where words are shorter")]
 const fn done(value: u64) -> Outcome {
-    Outcome { cause: 0, value: value as usize }
+    Outcome { cause: 0, value }
 }
 
 pub(super) const fn width() -> u32 {

@@ -1,20 +1,19 @@
 //! The analyzer's report as JSON.
 
-use rxe_lab::check::{
-    Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Tally, Timer, Times,
-};
 use serde::Serialize;
 
-use super::super::explain::Lang;
 use super::Checked;
-use super::causes::{Explained, explained};
+use crate::check::{
+    Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Tally, Timer, Times,
+};
+use crate::explain::{Explained, Lang, explained};
 
 /// The report on a file.
 #[derive(Serialize)]
 pub(super) struct File<'a> {
     file: &'a str,
     frames: u64,
-    error: Option<String>,
+    error: Option<&'a str>,
     findings: Vec<Found<'a>>,
     /// How often each kind of finding occurred.
     kinds: Vec<Kinds>,
@@ -153,7 +152,7 @@ impl<'a> File<'a> {
         Self {
             file: name,
             frames: *frames,
-            error: error.as_ref().map(ToString::to_string),
+            error: error.as_deref(),
             findings: report.findings.iter().map(Found::of).collect(),
             kinds: report.kinds.iter().map(Kinds::of).collect(),
             more_findings: report.more_findings,

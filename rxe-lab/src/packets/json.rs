@@ -4,15 +4,19 @@
 
 use std::io::{self, Write};
 
-use rxe_lab::frame::Content;
-use rxe_lab::header::{Field, Form, Layer, Value};
-use rxe_lab::words;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::Shown;
+use crate::frame::Content;
+use crate::header::{Field, Form, Layer, Value};
+use crate::words;
 
-pub(super) fn write(out: &mut impl Write, shown: &Shown<'_>, verbose: bool) -> io::Result<()> {
+/// Writes a packet as a line of JSON. With `verbose` it has offsets and the payload.
+///
+/// # Errors
+/// Fails if `out` does.
+pub fn write_json(out: &mut impl Write, shown: &Shown<'_>, verbose: bool) -> io::Result<()> {
     serde_json::to_writer(&mut *out, &Packet { shown, verbose })?;
     out.write_all(b"\n")
 }

@@ -11,7 +11,8 @@ pub struct FaultError {
 }
 
 impl FaultError {
-    pub(super) fn new(word: Word<'_>, problem: impl Into<String>) -> Self {
+    /// Creates an error at this word.
+    pub fn new(word: Word<'_>, problem: impl Into<String>) -> Self {
         Self { column: word.column, word: word.text.to_owned(), problem: problem.into() }
     }
 
@@ -40,27 +41,29 @@ impl std::error::Error for FaultError {}
 
 /// A word and where it begins, in characters, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word<'t> {
-    pub(super) text: &'t str,
-    pub(super) column: usize,
+pub struct Word<'t> {
+    /// The word.
+    pub text: &'t str,
+    /// Where it begins, in characters, counted from 1.
+    pub column: usize,
 }
 
 impl<'t> Word<'t> {
     /// The part of this word from the byte `from` to the byte `to`, both at the edges of characters.
-    pub(super) fn part(self, from: usize, to: usize) -> Self {
+    pub fn part(self, from: usize, to: usize) -> Self {
         let before = self.text.get(..from).map_or(0, |before| before.chars().count());
         let text = self.text.get(from..to).unwrap_or_default();
         Word { text, column: self.column + before }
     }
 
     /// The parts before and after the first occurrence of `separator`.
-    pub(super) fn split_once(self, separator: &str) -> Option<(Self, Self)> {
+    pub fn split_once(self, separator: &str) -> Option<(Self, Self)> {
         let at = self.text.find(separator)?;
         Some((self.part(0, at), self.part(at + separator.len(), self.text.len())))
     }
 
     /// The parts between commas.
-    pub(super) fn list(self) -> impl Iterator<Item = Self> {
+    pub fn list(self) -> impl Iterator<Item = Self> {
         let mut from = 0;
         self.text.split(',').map(move |text| {
             let part = self.part(from, from + text.len());
@@ -72,7 +75,7 @@ impl<'t> Word<'t> {
 
 /// The words of one clause that are not read yet.
 #[derive(Clone, Debug)]
-pub(super) struct Clause<'t> {
+pub struct Clause<'t> {
     words: Vec<Word<'t>>,
     read: usize,
     /// Where the clause ends.
@@ -81,12 +84,13 @@ pub(super) struct Clause<'t> {
 
 impl<'t> Clause<'t> {
     /// The next word, without reading it.
-    pub(super) fn peek(&self) -> Option<Word<'t>> {
+    pub fn peek(&self) -> Option<Word<'t>> {
         self.words.get(self.read).copied()
     }
 
     /// Reads the next word.
-    pub(super) fn next(&mut self) -> Option<Word<'t>> {
+    #[expect(clippy::should_implement_trait, reason = "a clause is read by peeking")]
+    pub fn next(&mut self) -> Option<Word<'t>> {
         let word = self.peek()?;
         self.read += 1;
         Some(word)
@@ -105,7 +109,10 @@ impl<'t> Clause<'t> {
     }
 
     /// Reads the next word, which must be there.
-    pub(super) fn expect(&mut self, what: &str) -> Result<Word<'t>, FaultError> {
+    ///
+    /// # Errors
+    /// Fails if the clause has no further word.
+    pub fn expect(&mut self, what: &str) -> Result<Word<'t>, FaultError> {
         self.next().ok_or_else(|| FaultError::new(self.end, format!("{what} is missing")))
     }
 }

@@ -9,8 +9,9 @@ use rxe_words::{self as words, Entry, entries};
 
 use super::{Explanation, Lang, computed};
 
-/// Returns the explanation of a topic.
-pub(super) fn find(topic: &str, lang: Lang) -> Option<Explanation> {
+/// Returns the explanation of a topic: a name, a code or a message. docs/en/reference/commands/explain.md
+/// says how they are written.
+pub fn find(topic: &str, lang: Lang) -> Option<Explanation> {
     let words: Vec<_> = topic.split_whitespace().map(str::to_lowercase).collect();
     let topic = words.join(" ");
     if let Some((number, hex)) = number(&topic) {
@@ -134,7 +135,7 @@ fn contains(message: &str, phrase: &str) -> bool {
 }
 
 /// Returns the entry of a finding of `rxe check`. Three findings have the name of another entry.
-pub(in crate::commands) fn of_finding(name: &str) -> Option<&'static Entry> {
+pub fn of_finding(name: &str) -> Option<&'static Entry> {
     let name = match name {
         "timeout" => "timed-out",
         "icrc" => "icrc-wrong",
@@ -145,7 +146,7 @@ pub(in crate::commands) fn of_finding(name: &str) -> Option<&'static Entry> {
 }
 
 /// Returns up to three topics that resemble this text, the most likely first.
-pub(super) fn nearest(topic: &str) -> Vec<&'static str> {
+pub fn nearest(topic: &str) -> Vec<&'static str> {
     match topic.split_whitespace().count() {
         0..=2 => best(like_name(topic)),
         // In a message, similar letters mean nothing; whole words do.

@@ -1,15 +1,16 @@
-//! The last line of `rxe decode`: the contents of the capture.
+//! Counts what a capture has.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rxe_lab::capture::Record;
-use rxe_lab::frame::{Content, Frame, link_name};
 use serde::Serialize;
 
+use crate::capture::Record;
+use crate::frame::{Content, Frame, link_name};
+
 /// Counts the frames of a capture.
-#[derive(Default)]
-pub(in crate::commands) struct Summary {
+#[derive(Debug, Default)]
+pub struct Summary {
     frames: u64,
     packets: u64,
     /// Packets that the filters accept.
@@ -24,12 +25,12 @@ pub(in crate::commands) struct Summary {
     unknown: BTreeMap<u16, u64>,
     lasts: Duration,
     /// Whether the capture has more queue pairs than the tracker follows.
-    pub(super) full: bool,
+    pub full: bool,
 }
 
 /// The numbers of a summary, as JSON.
 #[derive(Serialize)]
-pub(super) struct Numbers<'a> {
+pub struct Numbers<'a> {
     frames: u64,
     seconds: f64,
     rdma_packets: u64,
@@ -46,12 +47,8 @@ pub(super) struct Numbers<'a> {
 }
 
 impl Summary {
-    pub(in crate::commands) fn count(
-        &mut self,
-        record: &Record<'_>,
-        frame: &Frame<'_>,
-        since: Duration,
-    ) {
+    /// Counts a frame that was captured `since` after the first.
+    pub fn count(&mut self, record: &Record<'_>, frame: &Frame<'_>, since: Duration) {
         self.frames += 1;
         self.lasts = self.lasts.max(since);
         match &frame.content {
@@ -69,13 +66,14 @@ impl Summary {
         }
     }
 
-    pub(super) fn taken(&mut self) {
+    /// Counts a packet that the filters accept.
+    pub fn taken(&mut self) {
         self.taken += 1;
     }
 
     /// Returns the line without a newline. If there are filters, `taken` says what happens to the
     /// packets that they accept.
-    pub(super) fn text(&self, taken: Option<&str>) -> String {
+    pub fn text(&self, taken: Option<&str>) -> String {
         let mut text = format!(
             "{} in {:.6} s: {}",
             count(self.frames, "frame"),
@@ -99,7 +97,7 @@ impl Summary {
     }
 
     /// Returns the numbers as JSON. `is_filtered` means that there are filters.
-    pub(super) fn numbers(&self, is_filtered: bool) -> Numbers<'_> {
+    pub fn numbers(&self, is_filtered: bool) -> Numbers<'_> {
         Numbers {
             frames: self.frames,
             seconds: self.lasts.as_secs_f64(),
@@ -116,17 +114,17 @@ impl Summary {
     }
 
     /// Returns the number of RDMA packets.
-    pub(in crate::commands) const fn packets(&self) -> u64 {
+    pub const fn packets(&self) -> u64 {
         self.packets
     }
 
     /// Returns the number of frames that are RoCE by their port or type, but malformed.
-    pub(in crate::commands) const fn malformed(&self) -> u64 {
+    pub const fn malformed(&self) -> u64 {
         self.malformed
     }
 
     /// Returns the kinds of other frames, each with their number.
-    pub(in crate::commands) fn others(&self) -> Vec<String> {
+    pub fn others(&self) -> Vec<String> {
         let mut all = Vec::new();
         let mut add = |n: u64, what: &str, after: &str| {
             if n > 0 {
