@@ -205,7 +205,7 @@ fn a_program_uses_devices_of_a_kernel_and_ours() {
         "{out}"
     );
     let said: Vec<_> = out.lines().filter(|line| line.starts_with("rxe: ")).collect();
-    assert!(said.len() == 1 && said[0].contains("is of a device of the host"), "{out}");
+    assert!(said.len() == 1 && said[0].contains("belongs to a device of the host"), "{out}");
     assert!(out.contains("beside: done"), "{out}");
 }
 

@@ -34,7 +34,7 @@ struct Shared {
 struct Links {
     rng: Rng,
     rules: Vec<FaultRule>,
-    hide_ids: bool,
+    like_udp: bool,
     to: HashMap<IpAddr, Link>,
     /// The members of each multicast group: per port, one address of the group's family.
     groups: HashMap<IpAddr, Vec<IpAddr>>,
@@ -70,13 +70,14 @@ impl Hub {
     pub fn new(seed: u64, rules: &[FaultRule]) -> Self {
         let (to, groups) = (HashMap::new(), HashMap::new());
         let links =
-            Links { rng: Rng::new(seed), rules: rules.to_vec(), hide_ids: false, to, groups };
+            Links { rng: Rng::new(seed), rules: rules.to_vec(), like_udp: false, to, groups };
         Self(Arc::new(Shared { start: Instant::now(), links: Mutex::new(links) }))
     }
 
-    /// Delivers IPv4 packets without their identification at ports made from now on, as UDP sockets do.
-    pub fn hide_ids(&self) {
-        self.links().hide_ids = true;
+    /// Makes ports created from now on deliver packets as UDP sockets do: consecutive packets as one
+    /// frame, and IPv4 packets without their identification.
+    pub fn like_udp(&self) {
+        self.links().like_udp = true;
     }
 
     /// Makes a port with these addresses. An address that another port has moves to the new one.
@@ -86,7 +87,8 @@ impl Hub {
         links.leave(addresses);
         for address in addresses {
             let mut fabric = Fabric::new(links.rng.next(), &links.rules);
-            fabric.hide_ids(links.hide_ids);
+            fabric.hide_ids(links.like_udp);
+            fabric.merge(links.like_udp);
             links.to.insert(*address, Link { fabric, timer: timer.clone() });
         }
         let capabilities = Capabilities {

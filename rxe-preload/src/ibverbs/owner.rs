@@ -39,7 +39,7 @@ pub(super) trait Owned: Sized {
             return Ok(());
         }
         let why = format!(
-            "{what} is of a device of the host, and this call is for one of rxe: use objects of one device \
+            "{what} belongs to a device of the host, and this call is for one of rxe: use objects of one device \
              together"
         );
         Err(Failure::new(libc::EINVAL, why))

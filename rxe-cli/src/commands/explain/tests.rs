@@ -119,7 +119,7 @@ fn codes_have_the_engine_s_times() {
     assert_eq!(title("rnr 0"), "RNR timer code 0 (0x00): 655.36 ms");
     assert_eq!(title("rnr 0x0c"), "RNR timer code 12 (0x0c): 640 µs");
     assert_eq!(title("timeout 14"), "Local ACK timeout code 14: 67.109 ms");
-    assert_eq!(title("timeout 0"), "Local ACK timeout code 0: for ever");
+    assert_eq!(title("timeout 0"), "Local ACK timeout code 0: forever");
     assert_eq!(title("syndrome 0x2c"), "Syndrome 0x2c: RNR NAK, try again after 640 µs");
     assert_eq!(title("0x1f"), "Syndrome 0x1f: ACK, without end-to-end flow control");
     for code in 0..32 {

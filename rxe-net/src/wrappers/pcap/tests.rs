@@ -36,7 +36,7 @@ fn scratch(name: &str) -> PathBuf {
 /// Returns two ports of one network that hides IPv4 IDs as a UDP socket does.
 fn ports() -> (FabricPort, FabricPort) {
     let hub = Hub::new(1, &[]);
-    hub.hide_ids();
+    hub.like_udp();
     let a = hub.port(&[ip("10.0.0.1"), ip("fe80::1")]).unwrap();
     (a, hub.port(&[ip("10.0.0.2"), ip("fe80::2")]).unwrap())
 }
