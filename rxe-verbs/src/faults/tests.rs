@@ -231,7 +231,7 @@ fn filters() -> impl Strategy<Value = PacketFilter> {
         (1..=u32::MAX).prop_map(QpFilter::Nth),
     ];
     let named: Vec<_> = Opcode::all().map(|info| OpcodeFilter::Is(info.opcode)).collect();
-    let kinds = values::KINDS.map(|(_, kind)| OpcodeFilter::Kind(kind));
+    let kinds = rxe_net::fault_language::KINDS.map(|(_, kind)| OpcodeFilter::Kind(kind));
     let opcodes = prop::sample::select([named, kinds.into()].concat());
     let psns = (any::<bool>(), 0..1u32 << 24, 0..1u32 << 24)
         .prop_map(|(relative, a, b)| PsnFilter { relative, first: a.min(b), last: a.max(b) });

@@ -315,17 +315,17 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "packets",
-        floors: &[&["filter", "json"], &["field", "summary"]],
+        layers: &[&["filter", "json"], &["field", "summary"]],
     },
     Layers {
         name: "rxe-lab",
         within: "explain",
-        floors: &[&["findings"], &["find"], &["computed"]],
+        layers: &[&["findings"], &["find"], &["computed"]],
     },
     Layers {
         name: "web",
         within: "",
-        floors: &[
+        layers: &[
             &["abi"],
             &["laboratory"],
             &["conversation", "edit", "explain", "ladder", "list"],

@@ -246,7 +246,7 @@ fn query(frame: &[u8]) -> Option<(IpAddr, Duration)> {
             let payload = packet.payload();
             let (&next, &eights) = (payload.first()?, payload.get(1)?);
             let mld = payload.get((usize::from(eights) + 1) * 8..)?;
-            if next != IpProtocol::Icmpv6.into() || mld.len() < MLD_LEN || mld[0] != MLD_QUERY {
+            if next != u8::from(IpProtocol::Icmpv6) || mld.len() < MLD_LEN || mld[0] != MLD_QUERY {
                 return None;
             }
             let icmp = Icmpv6Packet::new_checked(mld).ok();

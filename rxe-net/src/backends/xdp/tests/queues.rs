@@ -103,7 +103,7 @@ fn a_shard_receives_its_own_on_all_queues() {
                 for shard in &mut shards {
                     assert_eq!(shard.receive(1, &mut |_| {}).unwrap(), 0);
                     let received = shard.queues.received();
-                    assert_eq!(received.iter().sum::<u32>(), PORTS.into());
+                    assert_eq!(received.iter().sum::<u32>(), u32::from(PORTS));
                     assert!(received.iter().filter(|count| **count > 0).count() > 1);
                 }
             },
