@@ -125,7 +125,7 @@ fn our_engine_answers_as_kernel_6_1_and_as_the_engines_of_scenarios() {
     all.push([&read[..], &["-w", "run.pcapng", "--psn", "0xfffffe"].map(String::from)].concat());
     all.push([&read[..], &["--pace", "recorded"].map(String::from)].concat());
     let after =
-        "$RXE decode run.pcapng | grep -c RC_READ_REQUEST; $RXE check run.pcapng | grep faults";
+        "$RXE decode run.pcapng | grep -c RC_READ_REQUEST; $RXE check run.pcapng | grep errors";
     let Some((found, after)) = with_ours("replays", "", &all, after) else { return };
     for (command, found) in all.iter().zip(&found) {
         assert_same(command, found);

@@ -145,7 +145,8 @@ fn oldest_rust(count: &mut Count) {
 }
 
 /// The crates that are not published.
-const OWN: [&str; 5] = ["rxe-bench", "rxe-harness", "rxe-test-support", "rxe-tests", "xtask"];
+const OWN: [&str; 6] =
+    ["rxe-bench", "rxe-harness", "rxe-test-support", "rxe-tests", "rxe-web", "xtask"];
 
 /// Packs all crates as for a registry, and builds each from its package.
 /// `rxe` is built with the library that its package contains.

@@ -285,7 +285,7 @@ pub const LAYERS: &[Layers] = &[
             &["requests"],
             &["unready"],
             &["credits", "cut", "damage", "gaps", "pace", "text", "trips"],
-            &["history", "summary"],
+            &["fold", "history", "summary", "twice"],
             &["finding"],
         ],
     },
