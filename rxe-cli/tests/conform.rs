@@ -76,7 +76,11 @@ fn a_peer_that_is_none_or_ends_is_said() {
             &["ok 0x11 0x1000 0x77 65536 0x0\n", "gibberish\n"],
             "in a way that no peer does",
         ),
-        ("ok 2 dev0 1 fd00::1 1024 16 1 0x0\n", &[], "are of two families: start the peer with -g"),
+        (
+            "ok 2 dev0 1 fd00::1 1024 16 1 0x0\n",
+            &[],
+            "differ in address family: start the peer with -g",
+        ),
         ("ok 2 dev0 1 ::ffff:127.0.0.1 128 16 1 0x0\n", &[], "the port of dev0 is not active"),
     ] {
         let somebody = somebody(greeting, answers);

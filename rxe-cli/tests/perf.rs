@@ -287,7 +287,11 @@ fn ends_that_do_not_fit_say_so() {
         ),
         ("write bw -m 256", "write bw -m 512", "the server wants path MTU 256, the client 512"),
         ("send bw -c RC", "send bw -c UC", "the server wants RC, the client UC: give the same"),
-        ("send bw -d veth0", "send bw -d lo", "127.0.0.1 is of loopback, which leads to no other"),
+        (
+            "send bw -d veth0",
+            "send bw -d lo",
+            "127.0.0.1 is a loopback address, which leads to no other",
+        ),
         ("send bw -m 256", "send bw -c UD -s 512", "512 bytes do not fit a datagram, which holds"),
     ] {
         let client = format!("perf {client} 10.9.0.1");
