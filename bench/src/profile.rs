@@ -255,7 +255,7 @@ impl<'a> Sample<'a> {
         (!stack.is_empty()).then_some(Self { program, cpu, stack })
     }
 
-    /// Returns whether the sample is of a measured program.
+    /// Returns whether the sample was taken in a measured program.
     /// A thread has its program's name, or one that begins with `rxe`.
     fn is_measured(&self) -> bool {
         self.program.starts_with("rxe") || self.program.starts_with("ib_")

@@ -64,7 +64,7 @@ impl Table {
         Test { place: test.place, loss: test.loss, ..self.test } == test
     }
 
-    /// Returns whether the table is of this test.
+    /// Returns whether the table shows this test.
     pub(super) fn is_of(&self, test: Test) -> bool {
         self.test == test
     }

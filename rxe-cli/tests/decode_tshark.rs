@@ -258,7 +258,7 @@ const ALONE: [Alone; 8] = [
     },
 ];
 
-/// Returns whether a packet is of reliable datagram service.
+/// Returns whether a packet belongs to the reliable datagram service.
 fn is_rd(packet: &Value) -> bool {
     matches!(packet["BTH"]["OpCode"].as_u64(), Some(64..=95))
 }

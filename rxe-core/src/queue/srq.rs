@@ -54,7 +54,7 @@ impl SharedReceiveQueue {
         self.cq.as_ref()
     }
 
-    /// Returns the number by which XRC peers name the queue.
+    /// Returns the number with which XRC peers name the queue.
     pub fn number(&self) -> u32 {
         self.number
     }

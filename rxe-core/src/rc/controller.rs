@@ -58,7 +58,7 @@ pub(crate) trait Controller: Debug + Default {
     /// Requests that had to wait may be sent.
     fn unblock(&mut self);
 
-    /// Returns whether [`Sent::timed`] is of use. Most connections never lose a packet, and time none.
+    /// Returns whether [`Sent::timed`] is needed. Most connections never lose a packet, and time none.
     fn is_timing(&self) -> bool;
 
     /// Something was sent that needs a response.

@@ -153,7 +153,7 @@ kinds! {
     Malformed = "malformed", Error, "IBTA 9.6";
     /// All packets of a sender have a wrong ICRC: they were captured before it was computed.
     IcrcArtefact = "icrc-not-computed", Note, "IBTA 7.8.1";
-    /// Nearly every packet comes twice: the capture is of two places.
+    /// Nearly every packet comes twice: it was captured at two places.
     TwoPlaces = "two-places", Note, "IBTA 9.7.4";
     /// Packets were answered that the capture does not have.
     NotCaptured = "not-captured", Note, "IBTA 9.7.5.1";

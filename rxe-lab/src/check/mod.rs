@@ -77,7 +77,7 @@ struct Seen<'a> {
     /// The time since the first frame.
     at: Duration,
     packet: &'a Transport<'a>,
-    /// The bytes of the ICRC, by which packets are compared; 0 if they were not captured.
+    /// The ICRC, which identifies a packet in comparisons; 0 if it was not captured.
     icrc: u32,
 }
 

@@ -198,7 +198,7 @@ fn of_words(message: &str) -> Vec<(f64, &'static str)> {
     all.iter().map(score).filter(|(score, _)| *score >= LIKELY).collect()
 }
 
-/// Returns the words by which users know an entry.
+/// Returns the words with which users look for an entry.
 fn words_of_entry(entry: &Entry) -> BTreeSet<String> {
     let texts = names(entry)
         .chain(entry.phrases.iter().map(String::as_str))

@@ -9,11 +9,9 @@ use rxe_net::{FaultRule, fault_language};
 /// counted in characters from 1, and a message.
 pub fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
     let mut others = false;
-    let rules = fault_language::rules(text, |clause| {
-        let is_other = clause.peek().is_some_and(fault_language::is_verbs_fault);
-        while is_other && clause.next().is_some() {}
-        others |= is_other;
-        Ok(is_other)
+    let rules = fault_language::rules(text, |_| {
+        others = true;
+        Ok(())
     });
     let rules = rules.map_err(|e| {
         let message = e.to_string();
@@ -21,7 +19,7 @@ pub fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
         let (_, why) = message.split_once(": ").unwrap_or(("", &message));
         (e.column(), why.to_owned())
     })?;
-    if others || rules.is_empty() {
+    if others {
         let why = "a host of a scenario has faults of packets only, such as \"drop 1%\"";
         return Err((1, why.to_owned()));
     }

@@ -442,7 +442,7 @@ mod tests {
             event.id
         }
 
-        /// Neither the identifier nor the agent names a connection: the manager may use its ID again.
+        /// Asserts that neither the identifier nor the port names a connection, so the manager may reuse its ID.
         fn names_none(&self, id: &CmId) {
             assert_eq!(id.state().conn, None);
             assert!(self.device.with_cm(|port, _| port.ids.is_empty()).unwrap());

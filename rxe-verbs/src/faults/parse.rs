@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use rxe_net::fault_language::{
-    self, Clause, FaultError, count, is_verbs_fault, moment, named, time,
-};
+use rxe_net::fault_language::{self, Clause, FaultError, count, moment, named, time};
 
 use super::FaultPlan;
 use super::values::{ERRNOS, EVENTS, STATUSES};
@@ -19,22 +17,16 @@ const SLOW_CQ: Duration = Duration::from_millis(1);
 pub(super) fn plan(text: &str) -> Result<FaultPlan> {
     let mut verbs = Vec::new();
     let rules = fault_language::rules(text, |clause| {
-        let fault = verbs_fault(clause)?;
-        verbs.extend(fault);
-        Ok(fault.is_some())
+        verbs.push(verbs_fault(clause)?);
+        Ok(())
     })?;
     Ok(FaultPlan { rules, verbs })
 }
 
-/// Reads a whole clause that is a fault at the verbs. `None` if it is something else; then nothing is
-/// read.
-fn verbs_fault(clause: &mut Clause<'_>) -> Result<Option<VerbsFault>> {
-    let Some(word) = clause.peek() else { return Ok(None) };
-    if !is_verbs_fault(word) {
-        return Ok(None);
-    }
+/// Reads a whole clause that is a fault at the verbs.
+fn verbs_fault(clause: &mut Clause<'_>) -> Result<VerbsFault> {
+    let word = clause.expect("a fault")?;
     let (key, value) = word.split_once("=").unwrap_or((word, word));
-    clause.next();
     // What stands before and after `@`.
     let at = |form: &str| {
         value.split_once("@").ok_or_else(|| FaultError::new(word, format!("write {form}")))
@@ -84,6 +76,6 @@ fn verbs_fault(clause: &mut Clause<'_>) -> Result<Option<VerbsFault>> {
             let why = "a fault at the verbs has no conditions; `;` ends it";
             Err(FaultError::new(word, why))
         }
-        None => Ok(Some(fault)),
+        None => Ok(fault),
     }
 }

@@ -111,12 +111,8 @@ impl Reporter for DeviceReporter {
 
 impl DeviceReporter {
     /// Looks at what is under each shard's lock; `None` if one is not free in time.
-    fn look<R>(&self, look: impl Fn(&Core) -> R) -> Option<Vec<R>> {
-        self.device
-            .shards()
-            .iter()
-            .map(|shard| shard.bare_within(LOCK_TIMEOUT, |core| look(core)))
-            .collect()
+    fn look<R>(&self, look: impl Fn(&mut Core) -> R) -> Option<Vec<R>> {
+        self.device.shards().iter().map(|shard| shard.bare_within(LOCK_TIMEOUT, &look)).collect()
     }
 
     fn device(&self) -> Record {
@@ -127,7 +123,7 @@ impl DeviceReporter {
     }
 
     fn counters(&self) -> Option<Vec<Record>> {
-        let look = |core: &Core| (core.engine.counters().clone(), core.net_counters());
+        let look = |core: &mut Core| (core.engine.counters().clone(), core.net_counters());
         let (mut engine, mut net) = (Counters::default(), rxe_net::Counters::default());
         for (of_engine, of_net) in self.look(look)? {
             engine += &of_engine;

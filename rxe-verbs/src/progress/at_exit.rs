@@ -28,7 +28,7 @@ pub(super) struct Unsent {
     next: OnceLock<Box<Unsent>>,
 }
 
-static FIRST: Unsent = Unsent::new(0);
+static FIRST: Unsent = Unsent::new();
 
 /// Waits until what this process has been told of is acknowledged, and what went wrong explained: for
 /// what ends a process without running its exit handlers. It waits 500 ms at most, may be called at any
@@ -59,9 +59,9 @@ fn records() -> impl Iterator<Item = &'static Unsent> {
 }
 
 impl Unsent {
-    const fn new(process: u32) -> Self {
+    const fn new() -> Self {
         Self {
-            process: AtomicU32::new(process),
+            process: AtomicU32::new(0),
             acks: OwedAcks::new(),
             doorbells: PendingDoorbells::new(),
             next: OnceLock::new(),
@@ -86,21 +86,16 @@ impl UnsentRecord {
             if free.is_ok() {
                 return Self(last);
             }
-            last = last.next.get_or_init(|| Box::new(Unsent::new(0)));
+            last = last.next.get_or_init(|| Box::new(Unsent::new()));
         }
-    }
-
-    /// The record, for the engine behind the shard's lock.
-    pub(super) fn get(&self) -> &'static Unsent {
-        self.0
     }
 }
 
 impl Deref for UnsentRecord {
-    type Target = Unsent;
+    type Target = &'static Unsent;
 
-    fn deref(&self) -> &Unsent {
-        self.0
+    fn deref(&self) -> &&'static Unsent {
+        &self.0
     }
 }
 

@@ -22,10 +22,10 @@ impl Shard {
             return;
         }
         let began = self.environment().now();
-        let look = |core: &Core| (core.engine.qp_msn(qpn), core.received);
+        let look = move |core: &mut Core| (core.engine.qp_msn(qpn), core.received);
         let seen = self
-            .bare_within(Duration::ZERO, |core| look(core))
-            .or_else(|| predictor.turn_wait().and_then(|t| self.bare_within(t, |core| look(core))));
+            .bare_within(Duration::ZERO, look)
+            .or_else(|| self.bare_within(predictor.turn_wait()?, look));
         let Some((Some(msn), received)) = seen else { return };
         let post = PostContext { msn, received, now: began, single_cpu: self.single_cpu };
         let Some(awaited) = predictor.posted(&post) else { return };

@@ -111,7 +111,7 @@ impl Shard {
         let wakeups = Wakeups::new(&*backend, &environment)?;
         let doorbells = Arc::clone(engine.doorbells());
         let observers = events.observers();
-        let mut core = Core::new(engine, backend, events, acks, unsent.get(), environment.clone());
+        let mut core = Core::new(engine, backend, events, acks, *unsent, environment.clone());
         core.set_interest(&wakeups, Interest::Receive);
         Ok(Self {
             device,

@@ -104,7 +104,8 @@ fn mdbook(top: &Path) -> Result<PathBuf> {
     Ok(own)
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
+/// Runs a command. Fails if it cannot be run, or fails.
+pub(super) fn succeed(command: &mut Command) -> Result<()> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Error::Failed(format!("{command:?}: {status}"))),
@@ -268,7 +269,7 @@ fn decoded(name: &str) -> String {
 }
 
 /// Collects all files below `root`, relative to it.
-fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+pub(super) fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let dir = root.join(below);
     let entries = fs::read_dir(&dir).map_err(|e| failed(&dir, &e))?;
     for entry in entries.flatten() {
@@ -287,12 +288,14 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|e| failed(path, &e))
 }
 
-fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
+/// Writes a file, and creates its directory.
+pub(super) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir).and_then(|()| fs::write(path, bytes)).map_err(|e| failed(path, &e))
 }
 
-fn failed(path: &Path, e: &std::io::Error) -> Error {
+/// Describes why a file could not be read or written.
+pub(super) fn failed(path: &Path, e: &std::io::Error) -> Error {
     Error::Failed(format!("{}: {e}", path.display()))
 }
 

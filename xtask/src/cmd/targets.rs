@@ -5,7 +5,7 @@ use super::deps::quiet;
 use super::stages::Count;
 use rxe_harness::checkout::cargo;
 use rxe_harness::dist::{Arch, arch};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates that compile without system calls.
@@ -64,10 +64,15 @@ fn run_tests(arch: &Arch, count: &mut Count) {
 
 /// Returns whether the standard library for this target is installed.
 pub(super) fn has_target(target: &str) -> bool {
+    libraries(Some(target)).is_some()
+}
+
+/// Returns the directory of a target's standard library, if it is installed. `None` is this machine.
+pub(super) fn libraries(target: Option<&str>) -> Option<PathBuf> {
     let mut rustc = Command::new("rustc");
-    let out = rustc.args(["--print", "target-libdir", "--target", target]).output();
-    out.is_ok_and(|out| {
-        let dir = String::from_utf8_lossy(&out.stdout);
-        out.status.success() && Path::new(dir.trim()).is_dir()
-    })
+    rustc.args(["--print", "target-libdir"]);
+    rustc.args(target.iter().flat_map(|target| ["--target", *target]));
+    let out = rustc.output().ok().filter(|out| out.status.success())?;
+    let dir = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
+    dir.is_dir().then_some(dir)
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask web`: builds the laboratory's page, one directory that any static server can serve.
 
-use super::targets::has_target;
+use super::docs::{failed, files, succeed, write};
+use super::targets::{has_target, libraries};
 use flate2::{Compression, write::GzEncoder};
 use rxe_harness::checkout::{self, cargo};
 use rxe_harness::vm::{Error, Result};
@@ -9,7 +10,7 @@ use std::env;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// The target for which the laboratory is built.
 const TARGET: &str = "wasm32-unknown-unknown";
@@ -64,20 +65,13 @@ fn build(top: &Path) -> Result<PathBuf> {
     if env::var_os(LINKER).is_none() && !has_own_linker() {
         cargo.env(LINKER, "wasm-ld");
     }
-    match cargo.status() {
-        Ok(status) if status.success() => Ok(target.join(TARGET).join("web/rxe_web.wasm")),
-        Ok(status) => Err(Error::Failed(format!("{cargo:?}: {status}"))),
-        Err(e) => Err(Error::Missing(format!("{cargo:?}: {e}"))),
-    }
+    succeed(&mut cargo)?;
+    Ok(target.join(TARGET).join("web/rxe_web.wasm"))
 }
 
 /// Returns whether Rust has a linker of its own, as rustup's has. Debian's uses that of lld.
 fn has_own_linker() -> bool {
-    let out = Command::new("rustc").args(["--print", "target-libdir"]).output();
-    out.is_ok_and(|out| {
-        let dir = String::from_utf8_lossy(&out.stdout).trim().to_owned();
-        Path::new(&dir).with_file_name("bin").join("rust-lld").exists()
-    })
+    libraries(None).is_some_and(|dir| dir.with_file_name("bin").join("rust-lld").exists())
 }
 
 /// Returns all scenarios as one JSON object: names and texts.
@@ -97,23 +91,15 @@ fn menu(dir: &Path) -> Result<Vec<u8>> {
 
 /// Copies all files below a directory. Returns their compressed size.
 fn copy_all(from: &Path, to: &Path) -> Result<usize> {
-    let mut size = 0;
-    for entry in fs::read_dir(from).map_err(|e| failed(from, &e))?.flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        size += match path.is_dir() {
-            true => copy_all(&path, &to.join(name))?,
-            false => put(to, &name.to_string_lossy(), &read(&path)?)?,
-        };
-    }
-    Ok(size)
+    let mut all = Vec::new();
+    files(from, Path::new(""), &mut all)?;
+    all.iter().map(|file| put(to, file, &read(&from.join(file))?)).sum()
 }
 
 /// Writes a file of the page. Returns its compressed size.
-fn put(dir: &Path, name: &str, bytes: &[u8]) -> Result<usize> {
+fn put(dir: &Path, name: impl AsRef<Path>, bytes: &[u8]) -> Result<usize> {
     let path = dir.join(name);
-    fs::create_dir_all(dir)
-        .and_then(|()| fs::write(&path, bytes))
-        .map_err(|e| failed(&path, &e))?;
+    write(&path, bytes)?;
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     let packed = gzip.write_all(bytes).and_then(|()| gzip.finish());
     packed.map(|packed| packed.len()).map_err(|e| failed(&path, &e))
@@ -121,8 +107,4 @@ fn put(dir: &Path, name: &str, bytes: &[u8]) -> Result<usize> {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(|e| failed(path, &e))
-}
-
-fn failed(path: &Path, e: &std::io::Error) -> Error {
-    Error::Failed(format!("{}: {e}", path.display()))
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A conversation of `n` messages, of which each packet comes so many times.
+/// A conversation of `n` messages in which each request and each answer is captured this many times.
 fn captured(checker: Checker, n: u32, (requests, answers): (u32, u32)) -> Report {
     let mut all = OneAddress { checker, ..OneAddress::default() };
     for psn in 0..n {

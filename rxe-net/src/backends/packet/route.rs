@@ -245,7 +245,7 @@ struct Route {
     kind: u8,
     interface: u32,
     gateway: Option<IpAddr>,
-    /// The gateway's address is of the other family.
+    /// The gateway's address has the other address family.
     gateway_other_family: bool,
     /// The kernel encapsulates the packet: in an MPLS label, or for a tunnel.
     encapsulated: bool,

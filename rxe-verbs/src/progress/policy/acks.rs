@@ -28,11 +28,11 @@ const PING_PONG_ANSWERS: u32 = 8;
 /// An answer that comes later than this was not worth waiting for.
 pub(super) const AT_ONCE: Duration = Duration::from_micros(50);
 
-/// Sees ping-pongs.
+/// Detects ping-pongs.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct Acks {
     policy: AckPolicy,
-    /// ReplyPredictor in a row.
+    /// The number of answers in a row.
     streak: u32,
     /// A message came then, and the program has neither answered it nor polled in vain since.
     open: Option<Time>,

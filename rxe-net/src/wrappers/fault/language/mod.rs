@@ -7,6 +7,6 @@ mod parse;
 mod values;
 mod words;
 
-pub use parse::{is_verbs_fault, rules};
+pub use parse::rules;
 pub use values::{KINDS, UNITS, count, moment, named, time};
 pub use words::{Clause, FaultError, Word};

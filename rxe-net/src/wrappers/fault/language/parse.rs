@@ -18,14 +18,13 @@ const PACKET_FAULTS: &str = "drop, dup, reorder, delay, corrupt or ecn";
 const CONDITIONS: &str = "only, after or burst";
 const KEYS: &str = "qp=, opcode=, psn= or dst=";
 
-/// Reads a description. `verbs` reads a whole clause that is a fault at the verbs, and returns whether
-/// it was one; otherwise it reads nothing.
+/// Reads a description. `verbs` reads a clause that is a fault at the verbs.
 ///
 /// # Errors
 /// Fails if the description has a mistake, or if `verbs` fails.
 pub fn rules(
     text: &str,
-    mut verbs: impl FnMut(&mut Clause<'_>) -> Result<bool>,
+    mut verbs: impl FnMut(&mut Clause<'_>) -> Result<()>,
 ) -> Result<Vec<FaultRule>> {
     let mut general = Conditions::default();
     let mut faults = Vec::new();
@@ -34,7 +33,8 @@ pub fn rules(
     let mut alone = None;
     for mut clause in clauses(text) {
         let first = clause.peek().unwrap_or(Word { text: "", column: 1 });
-        if verbs(&mut clause)? {
+        if is_verbs_fault(first) {
+            verbs(&mut clause)?;
             verbs_faults += 1;
         } else if let Some(fault) = fault(&mut clause)? {
             faults.push(fault);
@@ -58,7 +58,7 @@ pub fn rules(
 }
 
 /// Returns whether a clause with this first word is a fault at the verbs.
-pub fn is_verbs_fault(first: Word<'_>) -> bool {
+fn is_verbs_fault(first: Word<'_>) -> bool {
     let key = first.split_once("=").map(|(key, _)| key.text);
     first.text == "slow" || key.is_some_and(|key| matches!(key, "wc" | "errno" | "async"))
 }
