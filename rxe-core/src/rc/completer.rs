@@ -35,7 +35,8 @@ impl<C: Controller> Requester<C> {
             ctx.drop_packet(view, DropReason::ReservedSyndrome);
             return Ok(());
         }
-        self.control.on_response();
+        self.control.unblock();
+        self.answered = true;
         let result = match packet.info().kind {
             OpKind::ReadResponse => self.data(view, ctx, packet),
             OpKind::AtomicAcknowledge => self.atomic(view, ctx, packet),
@@ -81,7 +82,8 @@ impl<C: Controller> Requester<C> {
         if spans.and_then(|spans| bytes.write_to(&spans)).is_err() {
             return Ok(false);
         }
-        self.control.on_response();
+        self.control.unblock();
+        self.answered = true;
         self.inflight.answered_in_part(count - 1);
         self.acknowledged(ctx, 1, count - 1);
         self.answer_next(view, ctx);

@@ -51,8 +51,8 @@ pub(crate) trait Controller: Debug + Default {
     /// Returns whether nothing may be sent until a timer expires.
     fn is_paused(&self) -> bool;
 
-    /// An attempt to send found nothing that may be sent. [`Controller::is_open`] is false until
-    /// something happens that may change this.
+    /// An attempt to send, not in a pause, found nothing that may be sent. [`Controller::is_open`] is
+    /// false until something happens that may change this.
     fn block(&mut self);
 
     /// Requests that had to wait may be sent.
@@ -63,12 +63,6 @@ pub(crate) trait Controller: Debug + Default {
 
     /// Something was sent that needs a response.
     fn on_sent(&mut self, now: Time, sent: Sent);
-
-    /// The peer has responded, whatever the response says.
-    fn on_response(&mut self);
-
-    /// Returns whether the peer has ever responded.
-    fn has_responded(&self) -> bool;
 
     /// Packets that were not acknowledged before are acknowledged now. Returns whether the last loss
     /// was none: what was sent before it then need not be sent again.

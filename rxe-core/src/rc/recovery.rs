@@ -82,8 +82,6 @@ pub(crate) struct Recovery {
     /// The response to the oldest READ or atomic was found lost. Later responses that show the same
     /// loss start no further retry.
     skip_known: bool,
-    /// The peer has responded at least once.
-    responded: bool,
     /// When this try ends without a response.
     ack_deadline: Option<Time>,
     /// When the oldest packet is sent again within a try; `None` before the first loss or congestion
@@ -231,7 +229,7 @@ impl Controller for Recovery {
     }
 
     fn must_ask_again(&mut self, used: u32) -> bool {
-        let must = self.since_ack_req > 0 && !self.is_paused() && used > 0;
+        let must = self.since_ack_req > 0 && used > 0;
         if must {
             self.since_ack_req = 0;
             self.stop_timing();
@@ -251,9 +249,8 @@ impl Controller for Recovery {
 
     #[inline]
     fn block(&mut self) {
-        if !self.is_paused() {
-            self.gate = Gate::Blocked;
-        }
+        debug_assert!(!self.is_paused(), "only its timer ends a pause");
+        self.gate = Gate::Blocked;
     }
 
     #[inline]
@@ -277,16 +274,6 @@ impl Controller for Recovery {
         self.since_ack_req = u8::try_from(since).unwrap_or(u8::MAX);
         self.start_timers(now);
         self.check();
-    }
-
-    #[inline]
-    fn on_response(&mut self) {
-        self.unblock();
-        self.responded = true;
-    }
-
-    fn has_responded(&self) -> bool {
-        self.responded
     }
 
     #[inline]

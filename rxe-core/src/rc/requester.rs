@@ -31,6 +31,8 @@ pub(crate) struct Requester<C = Recovery> {
     /// Whether a FLUSH gets the ICRC that kernel `rdma_rxe` expects. Each retry of a FLUSH tries the
     /// other kind, so the kind that the peer answers stays.
     pub(super) kernel_icrc: bool,
+    /// Whether the peer has ever responded.
+    pub(super) answered: bool,
     /// Why the memory of a request could not be read when it was to be sent. Boxed, because it is rare.
     unreadable: Option<Box<AccessError>>,
 }
@@ -67,13 +69,15 @@ impl<C: Controller> Requester<C> {
         batch: &mut TxBatch,
         budget: usize,
     ) -> bool {
+        if self.control.is_paused() {
+            return false;
+        }
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
         while left > 0 {
             if batch.is_full() {
                 return true;
             }
-            let paused = self.control.is_paused();
-            let sent = if paused { 0 } else { self.send_next(view, ctx, batch, left) };
+            let sent = self.send_next(view, ctx, batch, left);
             debug_assert!(sent <= left, "{sent} of at most {left}");
             left = left.saturating_sub(sent.max(1));
             if sent == 0 {
@@ -412,7 +416,7 @@ impl<C: Controller> Requester<C> {
             range: own.or_else(theirs),
             peer: view.net.dst,
             peer_qp: view.attr.dest_qp_num,
-            answered: self.control.has_responded(),
+            answered: self.answered,
             una: self.inflight.una(),
         };
         (detail.or(local.map(|(_, why)| why)), failed)
