@@ -73,7 +73,7 @@ impl Delivery {
 
     /// Returns the packets.
     pub fn frame(&self) -> Frame<'_> {
-        Frame { segment: self.segment.max(1), ..Frame::single(self.net, &self.bytes) }
+        Frame { segment: self.segment, ..Frame::single(self.net, &self.bytes) }
     }
 }
 
@@ -146,7 +146,7 @@ impl Fabric {
             if self.hide_ids && matches!(net.id, IpId::Known { .. }) {
                 net.id = IpId::Hidden;
             }
-            self.path.take(now, &Frame::single(net, bytes));
+            self.path.take_packet(now, net, bytes);
         }
     }
 

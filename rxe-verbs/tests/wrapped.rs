@@ -53,6 +53,7 @@ fn a_capture_shows_every_packet_and_why_one_was_refused() {
 #[test]
 fn a_network_in_memory_serves_as_well() {
     let hub = Hub::new(3, &[FaultRule::new(FaultAction::Drop, FaultAmount::percent(1))]);
+    hub.like_udp();
     let side = |ip: &str| {
         let ip = ip.parse().unwrap();
         let port = hub.port(&[ip]).unwrap();

@@ -35,7 +35,7 @@ pub(super) struct Decider {
     seed: u64,
     rules: Arc<[FaultRule]>,
     direction: Direction,
-    counts: Arc<FaultCounts>,
+    pub(super) counts: Arc<FaultCounts>,
     qps: HashMap<QpKey, QpEntry>,
     /// Queue pairs seen, those with numbers above 1, and others.
     appeared: [u32; 2],
@@ -93,11 +93,12 @@ impl Decider {
     }
 
     /// Replaces the rules. Flows keep their numbers; the counts of the rules begin anew.
-    pub(super) fn set_rules(&mut self, rules: Arc<[FaultRule]>, counts: Arc<FaultCounts>) {
+    pub(super) fn set_rules(&mut self, rules: Arc<[FaultRule]>) {
         for flow in &mut self.flows {
             flow.states = vec![RuleState::default(); rules.len()];
         }
-        (self.rules, self.counts) = (rules, counts);
+        self.counts = Arc::new(FaultCounts::new(rules.len()));
+        self.rules = rules;
     }
 
     /// Decides about the next packet. Rules are applied in order; a packet that is dropped is not seen

@@ -29,7 +29,8 @@ struct Delivery {
 #[derive(Debug)]
 pub struct FaultPath {
     decider: Decider,
-    counts: Arc<FaultCounts>,
+    /// How many packets may be on their way simultaneously. Others are lost, as from a full queue.
+    room: usize,
     queue: BinaryHeap<Delivery>,
     order: u64,
     /// When the newest packet of each flow is due.
@@ -66,14 +67,12 @@ struct Held {
     bytes: Vec<u8>,
 }
 
-/// Packets that may be on their way at the same time. Others are lost, as from a full queue.
-const MAX_PACKETS: usize = 1 << 16;
-
 impl FaultPath {
-    /// A path with these faults. The same seed and the same packets give the same faults.
+    /// A path with these faults and room for any number of packets. The same seed and the same packets
+    /// give the same faults.
     pub fn new(seed: u64, rules: &[FaultRule], direction: Direction) -> Self {
         let counts = Arc::new(FaultCounts::new(rules.len()));
-        Self::with_counts(seed, rules.into(), direction, counts)
+        Self::with_counts(seed, rules.into(), direction, counts, usize::MAX)
     }
 
     pub(super) fn with_counts(
@@ -81,16 +80,16 @@ impl FaultPath {
         rules: Arc<[FaultRule]>,
         direction: Direction,
         counts: Arc<FaultCounts>,
+        room: usize,
     ) -> Self {
-        let decider = Decider::new(seed, rules, direction, Arc::clone(&counts));
+        let decider = Decider::new(seed, rules, direction, counts);
         let (queue, latest, held) = (BinaryHeap::new(), Vec::new(), Vec::new());
-        Self { decider, counts, queue, order: 0, latest, held, counters: PathCounters::default() }
+        Self { decider, room, queue, order: 0, latest, held, counters: PathCounters::default() }
     }
 
     /// Replaces the rules, for packets that enter from now on. `amount` and `after` count anew.
     pub fn set_rules(&mut self, rules: &[FaultRule]) {
-        self.counts = Arc::new(FaultCounts::new(rules.len()));
-        self.decider.set_rules(rules.into(), Arc::clone(&self.counts));
+        self.decider.set_rules(rules.into());
     }
 
     /// Returns what happened to the packets so far.
@@ -105,15 +104,18 @@ impl FaultPath {
         }
     }
 
-    fn take_packet(&mut self, now: Time, mut net: NetHeader, bytes: &[u8]) {
+    /// Takes a packet: its headers, and its bytes from BTH to ICRC.
+    pub(crate) fn take_packet(&mut self, now: Time, mut net: NetHeader, bytes: &[u8]) {
         self.counters.sent += 1;
         let fate = self.decider.decide(&net, bytes);
-        if self.queue.len() + self.held.len() >= MAX_PACKETS {
+        if self.queue.len() + self.held.len() >= self.room {
             self.counters.lost += 1;
-            return self.counts.count_overflow();
+            return self.decider.counts.count_overflow();
         }
         let mut bytes = bytes.to_vec();
         let (mut delay, mut copies, mut overtaken_by) = (Duration::ZERO, 1, 0);
+        // What earlier rules do to a packet that a later one drops is not counted.
+        let mut counters = self.counters;
         for (action, random) in fate.hits {
             let mut rng = Rng::new(random);
             match action {
@@ -122,11 +124,11 @@ impl FaultPath {
                     return;
                 }
                 FaultAction::Duplicate => {
-                    self.counters.duplicated += 1;
+                    counters.duplicated += 1;
                     copies += 1;
                 }
                 FaultAction::Reorder { by } => {
-                    self.counters.reordered += 1;
+                    counters.reordered += 1;
                     overtaken_by = by;
                 }
                 FaultAction::Delay { base, jitter } => {
@@ -135,15 +137,16 @@ impl FaultPath {
                     delay += base.saturating_sub(jitter) + extra;
                 }
                 FaultAction::Corrupt => {
-                    self.counters.corrupted += 1;
+                    counters.corrupted += 1;
                     rng.damage(&mut bytes);
                 }
                 FaultAction::MarkEcn => {
-                    self.counters.marked += 1;
+                    counters.marked += 1;
                     net.tos |= 3;
                 }
             }
         }
+        self.counters = counters;
         if bytes.is_empty() {
             return;
         }
@@ -184,11 +187,10 @@ impl FaultPath {
         self.queue.pop().map(|due| (due.net, due.bytes))
     }
 
-    /// Returns the packet that [`FaultPath::pop`] would return at `now` if no packet is held back
-    /// until then.
+    /// Returns the next packet, if it is due at `now`. [`FaultPath::pop`] must have been called with this
+    /// time or a later one.
     pub(crate) fn peek(&self, now: Time) -> Option<(&NetHeader, &[u8])> {
-        let held = self.held.iter().any(|held| held.until <= now);
-        let next = self.queue.peek().filter(|next| next.at <= now && !held)?;
+        let next = self.queue.peek().filter(|next| next.at <= now)?;
         Some((&next.net, &next.bytes))
     }
 

@@ -7,6 +7,7 @@ use rxe_core::wire::{Frame, NetHeader, OpKind, Opcode, Packet, TxBatch, TxLimits
 
 use super::decide::Decider;
 use super::report::FaultCounts;
+use super::wrapper::MAX_PACKETS;
 use super::*;
 use crate::backend::Backend;
 use crate::fabric::{FabricPort, Hub};
@@ -265,11 +266,22 @@ fn what_is_damaged_fails_its_check() {
 }
 
 #[test]
+fn a_dropped_packet_is_counted_as_lost_alone() {
+    let actions = [FaultAction::Duplicate, FaultAction::Corrupt, FaultAction::Drop];
+    let rules = actions.map(|action| FaultRule::new(action, ALL));
+    let mut path = FaultPath::new(1, &rules, Direction::Outbound);
+    path.take(Time::ZERO, &Frame::single(net(), &send(9, 0)));
+    assert_eq!(path.counters(), PathCounters { sent: 1, lost: 1, ..PathCounters::default() });
+    assert_eq!(path.next_delivery(), None);
+}
+
+#[test]
 fn packets_beyond_a_bound_are_lost() {
     let delay = FaultAction::Delay { base: Duration::from_secs(9), jitter: Duration::ZERO };
     let rules: Arc<[FaultRule]> = [FaultRule::new(delay, ALL)].into();
     let counts = Arc::new(FaultCounts::new(1));
-    let mut path = FaultPath::with_counts(1, rules, Direction::Outbound, Arc::clone(&counts));
+    let mut path =
+        FaultPath::with_counts(1, rules, Direction::Outbound, Arc::clone(&counts), MAX_PACKETS);
     let bytes = send(9, 0);
     for _ in 0..70_000 {
         path.take(Time::ZERO, &Frame::single(net(), &bytes));

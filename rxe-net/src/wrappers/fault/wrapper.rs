@@ -38,6 +38,9 @@ pub struct Fault<B> {
     bytes_received: u64,
 }
 
+/// Packets that may be on their way in one direction simultaneously.
+pub(super) const MAX_PACKETS: usize = 1 << 16;
+
 /// Time after which packets that a full socket did not take are sent again.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -54,7 +57,7 @@ impl<B: Backend> Fault<B> {
         let counts = Arc::new(FaultCounts::new(rules.len()));
         let path = |direction| {
             let (rules, counts) = (Arc::clone(&rules), Arc::clone(&counts));
-            FaultPath::with_counts(seed, rules, direction, counts)
+            FaultPath::with_counts(seed, rules, direction, counts, MAX_PACKETS)
         };
         Ok(Self {
             start: Instant::now(),
