@@ -314,11 +314,6 @@ pub const LAYERS: &[Layers] = &[
     },
     Layers {
         name: "rxe-lab",
-        within: "packets",
-        layers: &[&["filter", "json"], &["field", "summary"]],
-    },
-    Layers {
-        name: "rxe-lab",
         within: "explain",
         layers: &[&["findings"], &["find"], &["computed"]],
     },
@@ -328,7 +323,8 @@ pub const LAYERS: &[Layers] = &[
         layers: &[
             &["abi"],
             &["laboratory"],
-            &["conversation", "edit", "explain", "ladder", "list"],
+            &["edit", "explain", "ladder", "list"],
+            &["conversation"],
             &["loaded"],
             &["store"],
         ],
