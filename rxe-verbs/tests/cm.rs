@@ -565,16 +565,20 @@ fn a_listener_that_goes_takes_its_backlog_with_it() {
 /// A client gives up its requests, and threads wait on the server's channel for what happens to each.
 fn requests_that_are_given_up(client: &Program, server: &Program) {
     const COUNT: usize = 300;
+    const LAST: &[u8] = b"the last";
     let listener = server.id(PortSpace::Tcp);
     listener.bind_addr(SocketAddr::new(server.ip, 0)).unwrap();
     listener.listen(0).unwrap();
     let (requests, ends) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let over = AtomicBool::new(false);
+    let (last, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let known = Mutex::new(HashMap::new());
     // As a program that keeps a table of its identifiers, and takes its time to enter one.
     let learn = |event: CmEvent| {
         let key = event.id.key();
         match event.kind {
+            CmEventKind::ConnectRequest if event.param.private_data().starts_with(LAST) => {
+                last.store(true, Ordering::Relaxed);
+            }
             CmEventKind::ConnectRequest => {
                 thread::sleep(Duration::from_millis(1));
                 known.lock().unwrap().insert(key, event.id);
@@ -597,14 +601,17 @@ fn requests_that_are_given_up(client: &Program, server: &Program) {
     let heard = || [&requests, &ends].map(|count| count.load(Ordering::Relaxed));
     thread::scope(|scope| {
         (0..4).for_each(|_| drop(scope.spawn(hears)));
-        for _ in 0..COUNT {
+        let ask = |data| {
             let id = client.towards(&listener);
-            id.connect(&ConnParam { qp_num: Some(Qpn::from_wire(0x77)), ..param(b"") }).unwrap();
-            drop(id);
-        }
-        // A request that arrives after its end is not heard.
+            id.connect(&ConnParam { qp_num: Some(Qpn::from_wire(0x77)), ..param(data) }).unwrap();
+            id
+        };
+        (0..COUNT).for_each(|_| drop(ask(b"")));
+        // Messages arrive in order, so this request is heard after all others.
+        let _asks = ask(LAST);
         let until = Instant::now() + TIMEOUT;
-        while (heard()[0] == 0 || heard()[0] != heard()[1]) && Instant::now() < until {
+        while !(last.load(Ordering::Relaxed) && heard()[0] == heard()[1]) && Instant::now() < until
+        {
             thread::sleep(Duration::from_millis(1));
         }
         over.store(true, Ordering::Relaxed);
