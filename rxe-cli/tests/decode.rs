@@ -152,6 +152,36 @@ fn only_takes_the_frames_of_a_finding_and_reads_the_capture_twice() {
     assert_eq!(String::from_utf8(out.stdout).unwrap().lines().count(), frames.len() + 1);
 }
 
+/// A capture of two places is read once more, without the copies, as by `rxe check`.
+#[test]
+fn only_takes_the_frames_of_a_finding_in_a_capture_of_two_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("two.pcapng");
+    let mut file = Pcapng::new();
+    for (at, frame) in (0..).zip(frames_of(&pcap("kernel-6.1/rnr_late.pcap"))) {
+        for copy in [0, 1000] {
+            file.packet(1, at * 1_000_000 + copy, &frame, frame.len());
+        }
+    }
+    fs::write(&path, &file.bytes).unwrap();
+    let named = run(&["check", "--json", path.to_str().unwrap()]);
+    let named: Value = serde_json::from_slice(&named.stdout).unwrap();
+    let kinds: Vec<_> = named[0]["kinds"].as_array().unwrap().iter().collect();
+    assert_eq!((&kinds[0]["kind"], &kinds[1]["kind"]), (&"rnr-nak".into(), &"two-places".into()));
+    let text = decoded(&path, &["--only", "rnr-nak"]);
+    // The last line is the summary.
+    let lines: Vec<_> = text.lines().collect();
+    let numbers = lines[..lines.len() - 1].iter().map(|line| line.split_whitespace().next());
+    let shown: Vec<u64> = numbers.map(|number| number.unwrap().parse().unwrap()).collect();
+    // Nine RNR NAKs and their requests, of which the first copies count.
+    assert!(shown.len() == 18 && shown.iter().all(|number| number % 2 == 1), "{text}");
+    let findings = named[0]["findings"].as_array().unwrap().iter();
+    let frames = findings.filter(|it| it["kind"] == "rnr-nak").map(|it| it["frames"].as_array());
+    for frame in frames.flat_map(Option::unwrap) {
+        assert!(shown.contains(&frame.as_u64().unwrap()), "{frame}: {text}");
+    }
+}
+
 #[test]
 fn verbose_names_every_field_with_its_offset() {
     let text = decoded(&pcap("cm-kernel-6.1/rping.pcap"), &["-v"]);

@@ -223,6 +223,35 @@ mod tests {
         assert_eq!(findings[0]["findings"][0]["kind"], "rnr-nak");
     }
 
+    /// Returns a capture in which each frame comes twice.
+    fn twice(pcap: &[u8]) -> Vec<u8> {
+        let (head, mut rest) = pcap.split_at(24);
+        let mut file = head.to_vec();
+        while let Some(len) = rest.get(8..12) {
+            let len = 16 + u32::from_le_bytes(len.try_into().unwrap()) as usize;
+            file.extend(rest[..len].repeat(2));
+            rest = &rest[len..];
+        }
+        file
+    }
+
+    #[test]
+    fn a_finding_chooses_packets_of_a_capture_of_two_places_and_each_occurrence_counts() {
+        let lab = &mut Laboratory::default();
+        let file = twice(include_bytes!("../../pcaps/kernel-6.1/rnr_late.pcap"));
+        let open = json!({ "do": "open", "name": "a.pcap" }).to_string();
+        let overview = lab.call(open.as_bytes(), Box::new(&file[..]));
+        let overview: Value = serde_json::from_slice(&overview).unwrap();
+        let report = &ask(lab, &json!({ "do": "findings", "lang": "en" }))[0];
+        let kinds: Vec<_> = report["kinds"].as_array().unwrap().iter().collect();
+        let counts: Vec<_> = kinds.iter().map(|it| (&it["kind"], &it["count"])).collect();
+        assert_eq!(counts, [(&json!("rnr-nak"), &json!(9)), (&json!("two-places"), &json!(1))]);
+        assert_eq!(overview["findings"], 10);
+        let filters = json!({ "only": "rnr-nak" });
+        let page = json!({ "do": "packets", "filters": filters, "from": 0, "count": 9 });
+        assert_eq!(ask(lab, &page)["total"], 18, "{report}");
+    }
+
     #[test]
     fn a_conversation_is_made_and_a_mistake_has_its_place() {
         let lab = &mut Laboratory::default();

@@ -46,7 +46,8 @@ pub(crate) struct Overview<'a> {
     error: Option<&'a str>,
     frames: u64,
     packets: usize,
-    findings: usize,
+    /// How often the analyst found something.
+    findings: u64,
     ladders: Vec<LadderName>,
     ladders_left_out: u64,
 }
@@ -95,11 +96,7 @@ impl Loaded {
         let error =
             read.err().map(|e| report::failed(name, &e, "the frames before it are checked"));
         let mut checked = checking.finish(name.to_owned(), full.or(error));
-        if checked.report.is_of_two_places {
-            let mut checker = Checker::of_two_places();
-            store.give(&mut checker);
-            checked.report = checker.finish();
-        }
+        checked.report = checked.report.once_more(|checker| store.give(checker));
         let summary = decoder.summary().text(None);
         let ladders_left_out = ladders.left_out;
         Self { store, rows, checked, summary, ladders: ladders.finish(), ladders_left_out }
@@ -107,10 +104,13 @@ impl Loaded {
 
     /// Returns a report whose frames are those of findings of these kinds.
     pub(crate) fn report_on(&self, kinds: &[Kind]) -> Report {
+        let read = |checker: &mut Checker| {
+            checker.collect_frames_of(kinds.iter().copied());
+            self.store.give(checker);
+        };
         let mut checker = Checker::default();
-        checker.collect_frames_of(kinds.iter().copied());
-        self.store.give(&mut checker);
-        checker.finish()
+        read(&mut checker);
+        checker.finish().once_more(read)
     }
 
     pub(crate) fn overview(&self) -> Overview<'_> {
@@ -124,7 +124,7 @@ impl Loaded {
             error: self.checked.error.as_deref(),
             frames: self.checked.frames,
             packets: self.rows.len(),
-            findings: self.checked.report.findings.len(),
+            findings: self.checked.report.kinds.iter().map(|tally| tally.count).sum(),
             ladders: self.ladders.iter().map(ladder).collect(),
             ladders_left_out: self.ladders_left_out,
         }

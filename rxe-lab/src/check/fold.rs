@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::finding::{Confidence, Finding, Kind, MAX_FRAMES, Severity};
-use super::{Checker, MAX_FINDINGS};
+use super::{Checker, MAX_FINDINGS, MAX_REMEMBERED};
 use crate::frame::Address;
 
 /// A direction: source, destination, and destination QP.
@@ -22,7 +22,7 @@ pub struct Tally {
     pub kind: Kind,
     /// How often it occurred, including occurrences beyond [`MAX_FINDINGS`].
     pub count: u64,
-    /// The number of connections in which it occurred.
+    /// The number of connections in which it occurred, at most [`MAX_REMEMBERED`].
     pub connections: usize,
 }
 
@@ -47,7 +47,10 @@ impl Findings {
         let key = (new.from, new.to, new.dest_qp);
         let (count, connections) = self.kinds.entry(new.kind).or_default();
         *count += new.count;
-        connections.insert(key);
+        // Malformed packets may name any number of connections.
+        if connections.len() < MAX_REMEMBERED {
+            connections.insert(key);
+        }
         if self.wanted.contains(&new.kind) {
             self.frames.extend(&new.frames);
         }
@@ -71,6 +74,7 @@ impl Findings {
         self.kept.retain(|finding| is_kept(finding.kind));
         self.kinds.retain(|kind, _| is_kept(*kind));
         self.by_cause.clear();
+        self.by_severity.clear();
         self.frames.clear();
         self.more = 0;
     }

@@ -10,7 +10,8 @@
 //! reported as [`Confidence::Possible`].
 //!
 //! Memory is bounded by [`MAX_DIRECTIONS`] directions, a few thousand requests per direction and
-//! about [`MAX_REMEMBERED`] in total, and [`MAX_FINDINGS`] findings per severity.
+//! about [`MAX_REMEMBERED`] in total, [`MAX_FINDINGS`] findings per severity, and the addresses of
+//! [`MAX_REMEMBERED`] connections per kind of finding.
 
 mod credits;
 mod cut;
@@ -61,9 +62,9 @@ pub const MAX_DIRECTIONS: usize = 4096;
 /// The most findings kept per severity, so that many warnings do not hide an error.
 pub const MAX_FINDINGS: usize = 10_000;
 
-/// The number of requests to remember in all directions together.
-/// At most about four times as many are remembered, because a direction gives up its excess only
-/// when it adds a request.
+/// The number of requests to remember in all directions together, and of the connections to
+/// remember per kind of finding. At most about four times as many requests are remembered, because a
+/// direction gives up its excess only when it adds a request.
 pub const MAX_REMEMBERED: usize = 1 << 18;
 
 /// The first three bits of UD opcodes. IBTA 9.2.1.
@@ -152,8 +153,7 @@ pub struct Report {
     pub more_findings: u64,
     /// The frames that [`Checker::collect_frames_of`] asked for.
     pub frames: HashSet<u64>,
-    /// Whether nearly every packet comes twice. The file is then read once more with
-    /// [`Checker::of_two_places`], or little is known of it.
+    /// Whether nearly every packet comes twice. Without [`Report::once_more`], little is known then.
     pub is_of_two_places: bool,
     /// The directions of connections in which requests were sent.
     pub directions: Vec<Direction>,

@@ -8,7 +8,7 @@ use rxe_core::types::Psn;
 use rxe_core::wire::OpInfo;
 
 use super::finding::{Confidence, Kind, Span};
-use super::{Checker, Finding, Flow, Found, Seen};
+use super::{Checker, Finding, Flow, Found, Report, Seen};
 
 /// The number of packets behind which a copy is still recognised.
 const RECENT: usize = 8;
@@ -68,10 +68,24 @@ impl Twice {
     }
 }
 
+impl Report {
+    /// Returns this report, or a second one if the capture is of two places: `read` then gives all its
+    /// frames to another checker. A capture that cannot be read twice keeps its first report.
+    #[must_use]
+    pub fn once_more(self, read: impl FnOnce(&mut Checker)) -> Self {
+        if !self.is_of_two_places {
+            return self;
+        }
+        let mut checker = Checker::of_two_places();
+        read(&mut checker);
+        checker.finish()
+    }
+}
+
 impl Checker {
     /// Creates a checker for a capture that another one has found to be of two places. Of the two
     /// copies of a packet the second is ignored.
-    pub fn of_two_places() -> Self {
+    pub(super) fn of_two_places() -> Self {
         Self { ignores_copies: true, ..Self::default() }
     }
 

@@ -40,11 +40,6 @@ pub struct Checking {
 }
 
 impl Checking {
-    /// A second analysis of a capture that [`Report::is_of_two_places`].
-    pub fn of_two_places() -> Self {
-        Self { checker: Checker::of_two_places(), ..Self::default() }
-    }
-
     /// Analyses the next frame. `since` is the time since the first frame.
     pub fn add(&mut self, record: &Record<'_>, frame: &Frame<'_>, since: Duration) {
         self.frames = record.number;

@@ -243,8 +243,12 @@ impl World {
             for port in ports.iter_mut().filter(is_for) {
                 let before = port.into.counters();
                 port.into.take(now, &Frame::single(net, bytes));
-                if let Some(frame) = captured(frames, left, bytes) {
-                    frame.faults.extend(hits(before, port.into.counters()));
+                let mut hits = hits(before, port.into.counters()).peekable();
+                // Few packets are hit, so the frame is not looked for before.
+                if hits.peek().is_some()
+                    && let Some(frame) = captured(frames, left, bytes)
+                {
+                    frame.faults.extend(hits);
                 }
             }
         });

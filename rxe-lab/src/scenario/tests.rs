@@ -406,3 +406,22 @@ fn a_number_is_shown_as_it_is_written() {
         assert_eq!(found, said, "{text}");
     }
 }
+
+/// Two frames have the same bytes, so the faults of one must not be written to the other.
+#[test]
+fn faults_stand_at_the_frame_that_they_hit_in_their_order() {
+    let step = "{ packet = { qp = \"a\", count = 3, BTH = { OpCode = \"RC_SEND_ONLY\", PSN = 5 } } }, \
+                { wait = \"1ms\" }, { packet = { qp = \"a\", BTH = { OpCode = \"RC_SEND_ONLY\", PSN = 5 } } }";
+    for (faults, hit) in [
+        ("in: drop 1", [&["lost"][..], &[], &[], &[]]),
+        ("in: drop 1 after 3", [&[], &[], &[], &["lost"]]),
+        ("in: dup 1 after 2; in: corrupt 1 after 2", [&[], &[], &["duplicated", "damaged"], &[]]),
+        ("in: delay 1ms 1", [&[]; 4]),
+    ] {
+        let text = with(step)
+            .replace("faults = \"drop 1%", &format!("engine = false\nfaults = \"{faults}"));
+        let made = generate(&text, super::faults, Bounds::default()).unwrap();
+        let found: Vec<_> = made.frames.iter().map(|frame| &frame.faults[..]).collect();
+        assert_eq!(found, hit, "{faults}");
+    }
+}

@@ -8,13 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use rxe_lab::capture::Start;
 use rxe_lab::check::Severity;
 use rxe_lab::explain::Lang;
-use rxe_lab::frame;
 use rxe_lab::report::{self, Checked, Checking};
 
-use super::decode::{Printed, named, open};
+use super::decode::{named, read_all};
 use super::explain::{lang, lang_of_environment};
 use crate::common::{Error, check_apart, check_file, print, print_error, print_json, write_file};
 
@@ -102,26 +100,19 @@ fn fails(checked: &Checked, strict: bool) -> bool {
 }
 
 fn check(file: &Path) -> Checked {
-    let checked = check_with(file, Checking::default());
-    // Standard input and pipes cannot be read twice.
-    let is_file = || fs::metadata(file).is_ok_and(|about| about.is_file());
-    if checked.report.is_of_two_places && is_file() {
-        return check_with(file, Checking::of_two_places());
-    }
-    checked
-}
-
-fn check_with(file: &Path, mut checking: Checking) -> Checked {
-    let read = (|| {
-        let mut reader = open(file, Printed::AtTheEnd)?;
-        let mut start = Start::default();
-        while let Some(record) = reader.next()? {
-            let since = start.since(&record);
-            checking.add(&record, &frame::decode(&record), since);
-        }
-        Ok(())
-    })();
+    let mut checking = Checking::default();
+    let read = read_all(file, |record, frame, since| checking.add(record, frame, since));
     let before = "the frames before it are checked";
     let error = read.err().map(|e| report::failed(&named(file), &e, before));
-    checking.finish(file.display().to_string(), error)
+    let mut checked = checking.finish(file.display().to_string(), error);
+    // Standard input and pipes cannot be read twice.
+    if fs::metadata(file).is_ok_and(|about| about.is_file()) {
+        checked.report = checked.report.once_more(|checker| {
+            // An error was found by the first reading too.
+            let _ = read_all(file, |record, frame, since| {
+                checker.add(record.number, record.interface, since, frame);
+            });
+        });
+    }
+    checked
 }

@@ -8,13 +8,12 @@ use std::fs;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
-use rxe_lab::capture::{CaptureError, Record, Start};
+use rxe_lab::capture::{CaptureError, Record};
 use rxe_lab::check::Checker;
-use rxe_lab::frame;
 use rxe_lab::packets::{Decoder, Filter, write_json};
 use rxe_lab::report;
 
-pub(super) use self::open::{Output as Printed, open};
+pub(super) use self::open::{Output as Printed, open, read_all};
 pub(super) use self::select::Select;
 use self::text::Text;
 use crate::common::{Error, check_apart, print_json};
@@ -96,16 +95,17 @@ fn find(file: &Path, named: &Path, filter: &mut Filter) -> Result<(), Error> {
             "save the capture to a file first",
         ));
     }
-    let (mut checker, mut start) = (Checker::default(), Start::default());
-    checker.collect_frames_of(filter.kinds());
-    // The same error occurs again when the packets are shown.
-    if let Ok(mut reader) = open(file, Printed::AtTheEnd) {
-        while let Ok(Some(record)) = reader.next() {
-            let since = start.since(&record);
-            checker.add(record.number, record.interface, since, &frame::decode(&record));
-        }
-    }
-    filter.take_findings(checker.finish());
+    let read = |checker: &mut Checker| {
+        checker.collect_frames_of(filter.kinds());
+        // The same error occurs again when the packets are shown.
+        let _ = read_all(file, |record, frame, since| {
+            checker.add(record.number, record.interface, since, frame);
+        });
+    };
+    let mut checker = Checker::default();
+    read(&mut checker);
+    let report = checker.finish().once_more(read);
+    filter.take_findings(report);
     Ok(())
 }
 

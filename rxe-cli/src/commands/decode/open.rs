@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use rustix::fs::{FileType, fstat};
-use rxe_lab::capture::{CaptureError, Problem, Reader};
+use rxe_lab::capture::{CaptureError, Problem, Reader, Record, Start};
+use rxe_lab::frame::{self, Frame};
 
 /// The least size in bytes of a file with a progress bar. Shorter files are read too fast.
 const LARGE: u64 = 32 << 20;
@@ -39,6 +41,19 @@ pub(in crate::commands) fn open(
     let style = ProgressStyle::with_template(template).expect("the template is right");
     let bar = ProgressBar::new(about.len()).with_style(style.progress_chars("=> "));
     Reader::new(bar.with_finish(ProgressFinish::AndClear).wrap_read(file))
+}
+
+/// Reads a capture for the analyzer: calls `take` with each frame, and with its time since the first.
+pub(in crate::commands) fn read_all(
+    file: &Path,
+    mut take: impl FnMut(&Record<'_>, &Frame<'_>, Duration),
+) -> Result<(), CaptureError> {
+    let mut reader = open(file, Output::AtTheEnd)?;
+    let mut start = Start::default();
+    while let Some(record) = reader.next()? {
+        take(&record, &frame::decode(&record), start.since(&record));
+    }
+    Ok(())
 }
 
 /// Returns whether a bar on the terminal disturbs nothing.

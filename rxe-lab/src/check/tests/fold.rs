@@ -129,3 +129,36 @@ fn both_directions_of_a_connection_count_once() {
     let report = all.checker.finish();
     assert_eq!(report.kinds, [Tally { kind: Kind::Icrc, count: 2, connections: 1 }]);
 }
+
+/// Anyone can make malformed packets with any address.
+#[test]
+fn connections_are_remembered_up_to_a_number() {
+    let mut findings = super::super::fold::Findings::default();
+    let mut found = Found::new(LOOPBACK, LOOPBACK, 0);
+    for qp in 0..=u32::try_from(MAX_REMEMBERED).unwrap() {
+        found.dest_qp = qp;
+        let place = (Psn::ZERO, (Duration::ZERO, Duration::ZERO));
+        found.push(Kind::Malformed, Confidence::Certain, place, vec![1], String::new());
+        found.findings.drain(..).for_each(|new| findings.add(new));
+    }
+    let (_, kinds, _) = Checker { findings, ..Checker::default() }.take_findings();
+    let (count, connections) = (MAX_REMEMBERED as u64 + 1, MAX_REMEMBERED);
+    assert_eq!(kinds, [Tally { kind: Kind::Malformed, count, connections }]);
+}
+
+#[test]
+fn findings_that_are_removed_leave_room_for_others() {
+    let mut findings = super::super::fold::Findings::default();
+    let mut found = Found::new(LOOPBACK, LOOPBACK, 0);
+    let place = (Psn::ZERO, (Duration::ZERO, Duration::ZERO));
+    for qp in 0..u32::try_from(MAX_FINDINGS).unwrap() {
+        found.dest_qp = qp;
+        found.push(Kind::NotCaptured, Confidence::Likely, place, vec![1], String::new());
+        found.findings.drain(..).for_each(|new| findings.add(new));
+    }
+    findings.keep_only(|kind| kind != Kind::NotCaptured);
+    found.push(Kind::TwoPlaces, Confidence::Likely, place, vec![1], String::new());
+    findings.add(found.findings.remove(0));
+    let (kept, ..) = Checker { findings, ..Checker::default() }.take_findings();
+    assert_eq!(kept.iter().map(|it| it.kind).collect::<Vec<_>>(), [Kind::TwoPlaces]);
+}
