@@ -9,7 +9,7 @@ use rxe_lab::scenario::{self, Bounds, Generated, ScenarioError};
 /// # Errors
 /// The scenario has a mistake or exceeds `bounds`.
 pub fn generate(text: &str, bounds: Bounds) -> Result<Generated, ScenarioError> {
-    scenario::generate(text, scenario::faults, bounds)
+    scenario::generate(text, bounds)
 }
 
 /// Returns the frames of the scenario `name` in `pcaps/scenarios`.

@@ -85,7 +85,12 @@ export function startCapture(choose) {
   $("choose").addEventListener("click", () => $("file").click());
   $("another").addEventListener("click", () => $("file").click());
   $("example").addEventListener("click", () => example().catch(failed));
-  $("file").addEventListener("change", () => $("file").files[0] && openCapture($("file").files[0]));
+  $("file").addEventListener("change", () => {
+    const [file] = $("file").files;
+    // Otherwise, choosing the same file again changes nothing.
+    $("file").value = "";
+    if (file) openCapture(file);
+  });
   $("cancel").addEventListener("click", () => {
     lab.cancel();
     show("drop");

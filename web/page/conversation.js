@@ -82,16 +82,11 @@ function open(row) {
   const place = make("div", {});
   const fields = button(t("fields"), async () => {
     if (place.firstChild) return place.replaceChildren();
-    const { place: index } = await nthPacket(row.first);
+    const { place: index } = await lab.ask({ do: "place", frame: row.first });
     place.replaceChildren(await drawFields(lab, index));
   });
   const packet = row.kind !== "missing";
   return make("div", {}, make("div", { class: "bar tools" }, ...(packet ? [make("span", {}, t("this_packet")), ...faults, fields] : [])), make("p", { class: "links" }, ...links), place);
-}
-
-async function nthPacket(frame) {
-  await lab.ask({ do: "packets", filters: {}, from: 0, count: 0 });
-  return lab.ask({ do: "place", frame });
 }
 
 function toFrame(frame) {

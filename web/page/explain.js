@@ -8,8 +8,9 @@ let asked = 0;
 
 async function search(query, exact = query) {
   const nth = ++asked;
-  const { topics } = await lab.ask({ do: "explain", query, lang: language() });
-  const { exact: found } = await lab.ask({ do: "explain", query: exact, lang: language() });
+  const ask = (query) => lab.ask({ do: "explain", query, lang: language() });
+  const { topics, exact: named } = await ask(query);
+  const found = exact === query ? named : (await ask(exact)).exact;
   if (nth !== asked) return;
   const item = (topic) => make("li", {}, button(topic.title, () => search(query, topic.id), { "aria-current": String(found?.id === topic.id) }));
   $("topics").replaceChildren(...topics.map(item));

@@ -100,7 +100,7 @@ export class Packets {
       ["info", row.info],
     ];
     const is = row.index === this.#chosen;
-    const line = make("tr", { class: row.tone, "aria-selected": String(is), onclick: () => this.choose(row.index) }, ...cells.map(([key, text]) => make("td", { class: key, title: key === "info" ? text : null }, String(text))));
+    const line = make("tr", { class: row.kind, "aria-selected": String(is), onclick: () => this.choose(row.index) }, ...cells.map(([key, text]) => make("td", { class: key, title: key === "info" ? text : null }, String(text))));
     line.dataset.index = row.index;
     return line;
   }

@@ -55,7 +55,7 @@ impl From<ScenarioError> for Mistake {
 impl Conversation {
     /// Makes the conversation of a scenario, and the capture of it.
     pub(crate) fn make(text: &str) -> Result<(Self, Loaded), Mistake> {
-        let generated = scenario::generate(text, scenario::faults, BOUNDS)?;
+        let generated = scenario::generate(text, BOUNDS)?;
         // Comments tell which requests completed. A frame that is too long has none.
         let file = generated.to_pcapng().unwrap_or_else(|_| generated.to_pcap());
         let loaded = Loaded::read(NAME, Box::new(Cursor::new(file)), true);

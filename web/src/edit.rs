@@ -1,11 +1,12 @@
 //! Adds a fault for one packet to the text of a scenario.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use rxe_lab::frame::Address;
 use rxe_lab::packets::Shown;
 use serde::Deserialize;
-use toml::Table;
+use toml::Spanned;
 
 use crate::conversation::Conversation;
 use crate::loaded::Loaded;
@@ -46,6 +47,18 @@ struct Target {
     qp: u32,
     psn: u32,
     opcode: &'static str,
+}
+
+/// The faults of a scenario, with their places in the text.
+#[derive(Debug, Deserialize)]
+struct Scenario {
+    hosts: BTreeMap<String, Host>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Host {
+    address: IpAddr,
+    faults: Option<Spanned<String>>,
 }
 
 /// Returns the text of the scenario with a fault for the first packet of a frame, counted from 1.
@@ -89,41 +102,31 @@ fn target(shown: &Shown<'_>) -> Option<Target> {
 /// Returns the name of the host with this address.
 fn host(text: &str, address: Option<Address>) -> Option<String> {
     let Some(Address::Ip(wanted)) = address else { return None };
-    let table: Table = text.parse().ok()?;
-    let hosts = table.get("hosts")?.as_table()?;
-    let is_it = |host: &toml::Value| {
-        let address: Option<IpAddr> = host.get("address")?.as_str()?.parse().ok();
-        (address?.to_canonical() == wanted).then_some(())
-    };
-    hosts.iter().find(|(_, host)| is_it(host).is_some()).map(|(name, _)| name.clone())
+    let scenario: Scenario = toml::from_str(text).ok()?;
+    let mut hosts = scenario.hosts.into_iter();
+    hosts.find(|(_, host)| host.address.to_canonical() == wanted).map(|(name, _)| name)
 }
 
 /// Adds a clause to the faults of a host. `None` if the host is not a section of its own.
 fn insert(text: &str, host: &str, clause: &str) -> Option<String> {
+    let scenario: Scenario = toml::from_str(text).ok()?;
+    let mut new = text.to_owned();
+    if let Some(faults) = &scenario.hosts.get(host)?.faults {
+        let old = faults.get_ref().trim_end_matches([';', ' ']);
+        let all = if old.is_empty() { clause.to_owned() } else { format!("{old}; {clause}") };
+        // A string in JSON is one in TOML too.
+        new.replace_range(faults.span(), &serde_json::to_string(&all).ok()?);
+        return Some(new);
+    }
     let header = format!("[hosts.{host}]");
-    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
-    let start = lines.iter().position(|line| line.trim() == header)?;
-    let section = lines[start + 1..].iter().take_while(|line| !line.trim_start().starts_with('['));
-    let (mut last, mut faults) = (start, None);
-    for (at, line) in (start + 1..).zip(section) {
-        let key = line.split('=').next().unwrap_or_default().trim();
-        if key == "faults" {
-            faults = Some(at);
-        }
-        if !line.trim().is_empty() {
-            last = at;
-        }
-    }
-    match faults {
-        Some(at) => {
-            let line = &lines[at];
-            let end = line.rfind('"')?;
-            let between = if line[..end].trim_end().ends_with(['"', ';']) { "" } else { "; " };
-            lines[at] = format!("{}{between}{clause}{}", &line[..end], &line[end..]);
-        }
-        None => lines.insert(last + 1, format!("faults = \"{clause}\"")),
-    }
-    Some(lines.join("\n") + "\n")
+    let is_header = |line: &str| line.split('#').next().is_some_and(|it| it.trim() == header);
+    let mut at = 0;
+    text.split_inclusive('\n').find(|line| {
+        at += line.len();
+        is_header(line)
+    })?;
+    new.insert_str(at, &format!("faults = \"{clause}\"\n"));
+    Some(new)
 }
 
 #[cfg(test)]
@@ -140,10 +143,24 @@ mod tests {
         assert!(new.contains("faults = \"in: drop 1 only psn=+1; in: dup 1\"\n"), "{new}");
         let new = insert(TEXT, "a", "in: dup 1").unwrap();
         assert!(
-            new.contains("address = \"10.0.0.1\"\nfaults = \"in: dup 1\"\n\n[hosts.b]"),
+            new.contains("[hosts.a]\nfaults = \"in: dup 1\"\naddress = \"10.0.0.1\"\n"),
             "{new}"
         );
         assert_eq!(insert(TEXT, "c", "in: dup 1"), None);
+    }
+
+    #[test]
+    fn comments_and_quotes_are_not_mistaken_for_faults() {
+        let host = |rest: &str| format!("[hosts.a] # \"first\"\naddress = \"10.0.0.1\"{rest}\n");
+        for (old, new) in [
+            ("\nfaults = \"drop 1\" # \"b\"", "\nfaults = \"drop 1; dup 1\" # \"b\""),
+            ("\nfaults = 'drop 1;'", "\nfaults = \"drop 1; dup 1\""),
+            ("\nfaults = \"\"", "\nfaults = \"dup 1\""),
+        ] {
+            assert_eq!(insert(&host(old), "a", "dup 1"), Some(host(new)), "{old}");
+        }
+        let new = insert(&host(""), "a", "dup 1").unwrap();
+        assert_eq!(new, host("").replace("address", "faults = \"dup 1\"\naddress"));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub enum Request {
         /// The number of packets wanted.
         count: usize,
     },
-    /// Returns where a frame is in the list that was returned last.
+    /// Returns the index of the first packet of a frame or a later one.
     Place {
         /// The number of the frame, counted from 1.
         frame: u64,
@@ -67,7 +67,7 @@ pub enum Request {
     /// Returns the report, exactly as `rxe check --json` prints it.
     Findings {
         /// The language of the explanations.
-        lang: Language,
+        lang: Lang,
     },
     /// Returns the made conversation as a pcap file.
     File,
@@ -76,29 +76,10 @@ pub enum Request {
         /// The words.
         query: String,
         /// The language of the explanations.
-        lang: Language,
+        lang: Lang,
     },
     /// Returns what can be said of packets: the values of the filter `only`.
     Kinds,
-}
-
-/// The language of a request.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Language {
-    /// English.
-    En,
-    /// Chinese.
-    Zh,
-}
-
-impl From<Language> for Lang {
-    fn from(language: Language) -> Self {
-        match language {
-            Language::En => Self::En,
-            Language::Zh => Self::Zh,
-        }
-    }
 }
 
 /// What the laboratory remembers: the capture, or the conversation and its capture.
@@ -152,9 +133,7 @@ impl Laboratory {
                     Err(wrong) => bytes(&wrong),
                 })
             }
-            Request::Place { frame } => {
-                Ok(bytes(&json!({ "place": self.list.place(self.loaded()?, frame) })))
-            }
+            Request::Place { frame } => Ok(bytes(&json!({ "place": self.loaded()?.place(frame) }))),
             Request::Fields { index } => {
                 let fields = fields(self.loaded()?, index);
                 Ok(bytes(&fields.ok_or("there is no such packet")?))
@@ -163,9 +142,9 @@ impl Laboratory {
                 let ladder = self.loaded()?.ladders.get(nth).ok_or("there is no such diagram")?;
                 Ok(bytes(&ladder::part(ladder, from, count)))
             }
-            Request::Findings { lang } => Ok(self.loaded()?.findings(lang.into())),
+            Request::Findings { lang } => Ok(self.loaded()?.findings(lang)),
             Request::File => Ok(self.conversation.as_ref().ok_or(NOTHING)?.file()),
-            Request::Explain { query, lang } => Ok(bytes(&explain::search(&query, lang.into()))),
+            Request::Explain { query, lang } => Ok(bytes(&explain::search(&query, lang))),
             Request::Kinds => {
                 let all = Only::all();
                 let all: Vec<_> = all.iter().map(|(name, what, _)| (name, what)).collect();

@@ -1,6 +1,6 @@
 //! Parts of a sequence diagram.
 
-use rxe_lab::ladder::{Kind, Ladder, Row};
+use rxe_lab::ladder::{Ladder, Row};
 use serde::Serialize;
 
 /// The most rows in one answer.
@@ -18,11 +18,8 @@ pub(crate) struct Part {
 struct Rung {
     label: String,
     seconds: f64,
-    until: f64,
     first: u64,
-    last: u64,
     packets: u64,
-    times: u64,
     /// `None` for repetitions in both directions.
     to_right: Option<bool>,
     kind: &'static str,
@@ -39,22 +36,10 @@ impl Rung {
         Self {
             label: row.label(),
             seconds: row.at.as_secs_f64(),
-            until: row.until.as_secs_f64(),
             first: row.frames.0,
-            last: row.frames.1,
             packets: row.packets,
-            times: row.times,
             to_right: row.to_right,
-            kind: match row.kind {
-                Kind::Request => "request",
-                Kind::Response => "response",
-                Kind::Control => "control",
-                Kind::Again => "again",
-                Kind::Nak => "nak",
-                Kind::Missing => "missing",
-                Kind::Bad => "bad",
-                Kind::Comment => "comment",
-            },
+            kind: row.kind.name(),
         }
     }
 }

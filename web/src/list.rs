@@ -1,8 +1,8 @@
 //! The list of packets: filters, pages of rows, and all fields of one packet.
 
-use rxe_lab::frame::{Content, Icrc};
+use rxe_lab::frame::Content;
+use rxe_lab::ladder::Kind;
 use rxe_lab::packets::{Filter, Only, Shown, field_text, number, opcode, psns};
-use rxe_lab::track::Mark;
 use rxe_lab::words;
 use serde::{Deserialize, Serialize};
 
@@ -62,13 +62,12 @@ struct Line {
     psn: Option<u32>,
     opcode: String,
     info: String,
-    tone: &'static str,
+    kind: &'static str,
 }
 
 /// All fields of a packet.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fields {
-    frame: u64,
     bytes: String,
     captured: usize,
     length: usize,
@@ -79,8 +78,6 @@ pub(crate) struct Fields {
 #[derive(Debug, Serialize)]
 struct LayerOf {
     name: &'static str,
-    at: usize,
-    length: usize,
     fields: Vec<FieldOf>,
 }
 
@@ -108,9 +105,11 @@ impl List {
                 let kinds: Vec<_> = filter.kinds().collect();
                 filter.take_findings(of.report_on(&kinds));
             }
-            let all = (0..).zip(&of.rows);
             let takes = |row: Row| of.with(row, |shown| filter.takes(shown)).unwrap_or(false);
-            self.taken = all.filter(|(_, row)| takes(**row)).map(|(index, _)| index).collect();
+            // Without filters, no packet is decoded.
+            let is_taken = |row: Row| !filter.is_some() || takes(row);
+            let all = (0..).zip(&of.rows);
+            self.taken = all.filter(|(_, row)| is_taken(**row)).map(|(index, _)| index).collect();
             self.filters = Some(filters);
         }
         let rows = self.taken.iter().skip(from).take(count.min(MAX_ROWS));
@@ -119,14 +118,6 @@ impl List {
             of.with(row, |shown| Line::of(*index, shown))
         };
         Ok(Page { total: self.taken.len(), rows: rows.filter_map(line).collect() })
-    }
-
-    /// Returns the place in the list of the first packet of this frame or a later one.
-    pub(crate) fn place(&self, of: &Loaded, frame: u64) -> usize {
-        let is_before = |index: &u32| {
-            of.rows.get(*index as usize).is_some_and(|row| u64::from(row.frame) + 1 < frame)
-        };
-        self.taken.partition_point(is_before)
     }
 }
 
@@ -190,21 +181,9 @@ impl Line {
             psn: shown.packet.map(|it| it.bth.psn.value()),
             opcode: shown.packet.map_or_else(String::new, |it| it.bth.opcode.to_string()),
             info,
-            tone: tone(shown),
+            // The page colours packets as in the ladder.
+            kind: shown.packet.map_or(Kind::Bad, |packet| Kind::of(packet, shown.mark)).name(),
         }
-    }
-}
-
-/// Returns the class by which the page colours a packet, as in the ladder.
-fn tone(shown: &Shown<'_>) -> &'static str {
-    let Some(packet) = shown.packet else { return "bad" };
-    match (packet.info, shown.mark) {
-        _ if packet.icrc == Icrc::Wrong || packet.wrong.is_some() => "bad",
-        _ if packet.is_nak() => "nak",
-        (_, Some(Mark::Retransmitted | Mark::DuplicateAck)) => "again",
-        (Some(info), _) if info.is_response() => "response",
-        (None, _) => "control",
-        _ => "request",
     }
 }
 
@@ -215,8 +194,6 @@ pub(crate) fn fields(of: &Loaded, index: usize) -> Option<Fields> {
         let transport = shown.packet.map(|packet| &packet.layers).into_iter().flatten();
         let layers = shown.frame.layers.iter().chain(transport).map(|layer| LayerOf {
             name: layer.header.name,
-            at: layer.at,
-            length: layer.len,
             fields: (layer.fields(record.bytes))
                 .map(|(field, value)| FieldOf {
                     name: field.name,
@@ -230,7 +207,6 @@ pub(crate) fn fields(of: &Loaded, index: usize) -> Option<Fields> {
                 .collect(),
         });
         Fields {
-            frame: record.number,
             bytes: record.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
             captured: record.bytes.len(),
             length: record.original_len,

@@ -85,7 +85,7 @@ impl Loaded {
                 ladders.add(number, interface, since, &decoded, &record.comments, &[]);
                 let frame = u32::try_from(number - 1).unwrap_or(u32::MAX);
                 let mut packet = 0;
-                let Ok(()) = decoder.add(&record, |_, shown| {
+                let Ok(()) = decoder.add(&record, &decoded, since, |_, shown| {
                     rows.push(Row { frame, packet, mark: shown.mark });
                     packet = packet.saturating_add(1);
                     Ok::<_, Infallible>(())
@@ -111,6 +111,11 @@ impl Loaded {
         let mut checker = Checker::default();
         read(&mut checker);
         checker.finish().once_more(read)
+    }
+
+    /// Returns the index of the first packet of a frame or a later one. Frames count from 1.
+    pub(crate) fn place(&self, frame: u64) -> usize {
+        self.rows.partition_point(|row| u64::from(row.frame) + 1 < frame)
     }
 
     pub(crate) fn overview(&self) -> Overview<'_> {

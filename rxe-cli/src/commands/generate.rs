@@ -86,7 +86,7 @@ pub(super) fn read(path: &Path) -> Result<Generated, Error> {
         fs::read_to_string(path)
     };
     let text = text.map_err(failed)?;
-    scenario::generate(&text, scenario::faults, Bounds::default()).map_err(|e| {
+    scenario::generate(&text, Bounds::default()).map_err(|e| {
         let at = format!("{}:{}:{}", name.display(), e.line, e.column);
         Error::new(at, e.text)
     })

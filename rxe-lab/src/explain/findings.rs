@@ -1,7 +1,5 @@
 //! The usual causes of findings, from the catalogue of `rxe explain`.
 
-use std::collections::BTreeSet;
-
 use rxe_words::Text;
 use serde::Serialize;
 
@@ -41,8 +39,5 @@ impl Explained {
 
 /// Returns the explanations of the report's kinds of finding, the most severe first.
 pub fn explained(report: &Report, lang: Lang) -> Vec<Explained> {
-    let kinds: BTreeSet<_> = report.findings.iter().map(|finding| finding.kind).collect();
-    let mut kinds: Vec<_> = kinds.into_iter().collect();
-    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.severity()));
-    kinds.into_iter().filter_map(|kind| Explained::of(kind, lang)).collect()
+    report.kinds.iter().filter_map(|tally| Explained::of(tally.kind, lang)).collect()
 }

@@ -6,13 +6,14 @@ mod find;
 mod findings;
 
 use rxe_words::{Text, entries};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use find::{find, nearest, of_finding};
 pub use findings::{Explained, explained};
 
 /// The languages of the catalogue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lang {
     /// English.
     En,

@@ -111,6 +111,36 @@ pub enum Kind {
     Comment,
 }
 
+impl Kind {
+    /// Returns the kind of a packet of which earlier packets show `mark`.
+    pub fn of(packet: &Transport<'_>, mark: Option<Mark>) -> Self {
+        match (packet.info, mark) {
+            _ if packet.icrc == Icrc::Wrong || packet.wrong.is_some() => Self::Bad,
+            _ if packet.is_nak() => Self::Nak,
+            (_, Some(Mark::Retransmitted | Mark::DuplicateAck)) => Self::Again,
+            (Some(info), _) if info.kind == OpKind::Cnp || packet.cm_message().is_some() => {
+                Self::Control
+            }
+            (Some(info), _) if info.is_response() => Self::Response,
+            _ => Self::Request,
+        }
+    }
+
+    /// Returns the name of the kind in style sheets.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Response => "response",
+            Self::Control => "control",
+            Self::Again => "again",
+            Self::Nak => "nak",
+            Self::Missing => "missing",
+            Self::Bad => "bad",
+            Self::Comment => "comment",
+        }
+    }
+}
+
 impl Ladders {
     /// Creates diagrams in which each packet has a row of its own.
     pub fn of_every_packet() -> Self {
@@ -246,16 +276,6 @@ impl Row {
         packet: &Transport<'_>,
         mark: Option<Mark>,
     ) -> Self {
-        let kind = match (packet.info, mark) {
-            _ if packet.icrc == Icrc::Wrong || packet.wrong.is_some() => Kind::Bad,
-            _ if packet.is_nak() => Kind::Nak,
-            (_, Some(Mark::Retransmitted | Mark::DuplicateAck)) => Kind::Again,
-            (Some(info), _) if info.kind == OpKind::Cnp || packet.cm_message().is_some() => {
-                Kind::Control
-            }
-            (Some(info), _) if info.is_response() => Kind::Response,
-            _ => Kind::Request,
-        };
         let psn = packet.bth.psn;
         Self {
             at: since,
@@ -264,7 +284,7 @@ impl Row {
             packets: 1,
             bytes: packet.payload_len as u64,
             to_right: Some(to_right),
-            kind,
+            kind: Kind::of(packet, mark),
             label: Label::Packets {
                 qp: packet.bth.dest_qp.value(),
                 kind: packet.info.map(|info| info.kind),

@@ -59,16 +59,7 @@ fn height(ladder: &Ladder) -> usize {
 }
 
 fn draw_row(out: &mut String, row: &Row, y: usize) -> fmt::Result {
-    let class = match row.kind {
-        Kind::Request => "request",
-        Kind::Response => "response",
-        Kind::Control => "control",
-        Kind::Again => "again",
-        Kind::Nak => "nak",
-        Kind::Missing => "missing",
-        Kind::Bad => "bad",
-        Kind::Comment => "comment",
-    };
+    let class = row.kind.name();
     let thick = if row.packets > 1 { " run" } else { "" };
     let (at, frames) = (row.at.as_secs_f64(), row.frames);
     let (whole, label) = (Escaped(row.label()), Escaped(row.label_within(MAX_LABEL)));

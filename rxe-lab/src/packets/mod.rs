@@ -8,8 +8,8 @@ mod summary;
 
 use std::time::Duration;
 
-use crate::capture::{Record, Start};
-use crate::frame::{self, Content, Frame, Transport};
+use crate::capture::Record;
+use crate::frame::{Content, Frame, Transport};
 use crate::track::{Mark, Tracker};
 
 pub use field::field_text;
@@ -32,16 +32,15 @@ pub struct Shown<'a> {
     pub since: Duration,
 }
 
-/// Decodes the frames of a capture in their order.
+/// Takes the frames of a capture in their order, and finds what earlier packets show of each packet.
 #[derive(Debug, Default)]
 pub struct Decoder {
     tracker: Tracker,
-    start: Start,
     summary: Summary,
 }
 
 impl Decoder {
-    /// Decodes the next frame, and calls `show` for each of its packets.
+    /// Calls `show` for each packet of the next frame. `since` is the time since the first frame.
     /// A malformed frame counts as a packet; other traffic is counted only.
     ///
     /// # Errors
@@ -49,16 +48,16 @@ impl Decoder {
     pub fn add<E>(
         &mut self,
         record: &Record<'_>,
+        frame: &Frame<'_>,
+        since: Duration,
         mut show: impl FnMut(&mut Summary, &Shown<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Self { tracker, start, summary } = self;
-        let since = start.since(record);
-        let frame = frame::decode(record);
-        summary.count(record, &frame, since);
-        let shown = Shown { record, frame: &frame, packet: None, mark: None, since };
+        let Self { tracker, summary } = self;
+        summary.count(record, frame, since);
+        let shown = Shown { record, frame, packet: None, mark: None, since };
         match &frame.content {
             Content::Rdma(packets) => packets.iter().try_for_each(|packet| {
-                let mark = tracker.observe(record.interface, &frame, packet);
+                let mark = tracker.observe(record.interface, frame, packet);
                 show(summary, &Shown { packet: Some(packet), mark, ..shown })
             }),
             Content::Malformed(_) => show(summary, &shown),

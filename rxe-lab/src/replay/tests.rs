@@ -16,7 +16,7 @@ fn with(steps: &str, b: &str) -> String {
 }
 
 fn recorded(steps: &str, b: &str) -> (Recording, Vec<Responder>) {
-    generate(&with(steps, b), |_| Ok(Vec::new()), Bounds::default()).unwrap().recording()
+    generate(&with(steps, b), Bounds::default()).unwrap().recording()
 }
 
 /// Plans a replay to `b`: as of a scenario if `known`, as of a capture otherwise.
@@ -305,7 +305,7 @@ fn a_recording_that_lies_is_survived() {
 
 /// Returns a recording in which `snaplen` bytes of each frame were captured.
 fn snapped(steps: &str, snaplen: usize) -> Recording {
-    let made = generate(&with(steps, ""), |_| Ok(Vec::new()), Bounds::default()).unwrap();
+    let made = generate(&with(steps, ""), Bounds::default()).unwrap();
     let mut recording = Recording::default();
     for (number, it) in (1..).zip(&made.frames) {
         let captured = &it.bytes[..snaplen.min(it.bytes.len())];

@@ -2,12 +2,12 @@
 
 use rxe_net::{FaultRule, fault_language};
 
-/// Parses the faults of a host, in the language of `rxe run --fault`. It is a [`super::ReadFaults`].
+/// Parses the faults of a host, in the language of `rxe run --fault`.
 ///
 /// # Errors
 /// Fails if the text has a mistake, or a fault that is not one of packets. The error is the column,
 /// counted in characters from 1, and a message.
-pub fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
+pub(super) fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
     let mut others = false;
     let rules = fault_language::rules(text, |_| {
         others = true;

@@ -25,18 +25,13 @@ use std::io;
 use std::time::Duration;
 
 use rxe_core::qp::QpState;
-use rxe_net::{Direction, FaultRule, PacketBlock, PcapWriter};
+use rxe_net::{Direction, PacketBlock, PcapWriter};
 
 use crate::capture::LinkType;
 use crate::check::Kind;
 use crate::frame::decode_bytes;
 use crate::replay::{Recording, Responder};
 pub use error::ScenarioError;
-pub use faults::faults;
-
-/// Parses the faults of a host, in the language of `rxe run --fault`.
-/// An error is the column, counted in characters from 1, and a message.
-pub type ReadFaults = fn(&str) -> Result<Vec<FaultRule>, (usize, String)>;
 
 /// Limits on what a scenario may generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,15 +141,11 @@ impl Generated {
     }
 }
 
-/// Generates the packets of a scenario in TOML. `faults` parses the faults of its hosts.
+/// Generates the packets of a scenario in TOML.
 ///
 /// # Errors
 /// Fails if the scenario has a mistake or exceeds `bounds`. The error has the line and column.
-pub fn generate(
-    text: &str,
-    faults: ReadFaults,
-    bounds: Bounds,
-) -> Result<Generated, ScenarioError> {
-    let made = description::read(text).and_then(|it| run::run(&it, faults, bounds));
+pub fn generate(text: &str, bounds: Bounds) -> Result<Generated, ScenarioError> {
+    let made = description::read(text).and_then(|it| run::run(&it, bounds));
     made.map_err(|mistake| mistake.locate(text))
 }

@@ -18,11 +18,12 @@ use crate::replay::{self, Responder};
 
 use super::description::{Description, Operation, Packet, Receive, Service, Step, time};
 use super::error::{Mistake, Result};
+use super::faults::faults;
 use super::field::Place;
 use super::host::{self, Made, PD, Pair};
 use super::network::{Completions, Port, World};
 use super::packet::{self, Ends};
-use super::{Bounds, Generated, ReadFaults};
+use super::{Bounds, Generated};
 
 /// The deepest nesting of repetitions.
 const MAX_DEPTH: usize = 8;
@@ -44,7 +45,7 @@ struct Run<'d> {
 }
 
 /// Executes a scenario.
-pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Result<Generated> {
+pub(super) fn run(it: &Description, bounds: Bounds) -> Result<Generated> {
     let names: Vec<_> = it.hosts.keys().collect();
     if names.len() > 64 {
         return Err(Mistake::new(0..0, "a scenario has at most 64 hosts"));
@@ -62,7 +63,7 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     for (index, (host, device)) in (1..).zip(it.hosts.values().zip(devices)) {
         let rules = match &host.faults {
             None => Vec::new(),
-            Some(text) => read_faults(text, faults)?,
+            Some(text) => read_faults(text)?,
         };
         let seed = rng.next();
         let path = |direction| FaultPath::new(seed, &rules, direction);
@@ -137,7 +138,7 @@ fn findings(names: &[Spanned<String>]) -> Result<Vec<Kind>> {
     names.iter().map(find).collect()
 }
 
-fn read_faults(text: &Spanned<String>, faults: ReadFaults) -> Result<Vec<FaultRule>> {
+fn read_faults(text: &Spanned<String>) -> Result<Vec<FaultRule>> {
     // The column counts from the opening quotation mark, at which the span begins.
     faults(text.get_ref()).map_err(|(column, why)| Mistake::at(text, why).beyond(column))
 }

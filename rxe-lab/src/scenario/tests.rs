@@ -9,24 +9,19 @@ use crate::header::{self, Value};
 fn with(steps: &str) -> String {
     format!(
         "steps = [ {steps} ]\n\
-         [hosts.a]\naddress = \"10.0.0.1\"\n[hosts.b]\naddress = \"10.0.0.2\"\nfaults = \"drop 1%\"\n\
+         [hosts.a]\naddress = \"10.0.0.1\"\n[hosts.b]\naddress = \"10.0.0.2\"\nfaults = \"drop 1 after 99\"\n\
          [qps.a]\nhost = \"a\"\npeer = \"b\"\n[qps.b]\nhost = \"b\"\npeer = \"a\"\n"
     )
 }
 
-/// A parser of faults that accepts only one rule.
-fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
-    if text == "drop 1%" { Ok(Vec::new()) } else { Err((6, "no fault".into())) }
-}
-
 #[track_caller]
 fn made(text: &str) -> Generated {
-    generate(text, faults, Bounds::default()).unwrap_or_else(|e| panic!("{e}"))
+    generate(text, Bounds::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
 #[track_caller]
 fn wrong(text: &str) -> (usize, usize, String) {
-    let error = generate(text, faults, Bounds::default()).unwrap_err();
+    let error = generate(text, Bounds::default()).unwrap_err();
     (error.line, error.column, error.text)
 }
 
@@ -323,8 +318,10 @@ fn mistakes_are_said_with_line_and_column() {
         assert!(text.contains(said), "{step}: {text}");
         assert_eq!((line, at), (1, column), "{step}: {text}");
     }
-    let fault = with("").replace("drop 1%", "drop dead");
-    assert_eq!(wrong(&fault), (6, 16, "no fault".into()));
+    let fault = with("").replace("drop 1 after 99", "drop dead");
+    let (line, column, text) = wrong(&fault);
+    assert_eq!((line, column), (6, 16));
+    assert!(text.starts_with("`dead`: neither an amount"), "{text}");
     let finding = format!("findings = [\"nothing\"]\n{}", with(""));
     let (line, column, text) = wrong("");
     assert_eq!((line, column), (1, 1), "{text}");
@@ -340,7 +337,7 @@ fn bounds_are_kept() {
     let many = "{ repeat = { times = 4000000000, steps = [ { wait = \"0s\" } ] } }";
     let bounds = Bounds { frames: 1000, ..Bounds::default() };
     for (step, said) in [(endless, "more than 1000 frames"), (many, "too many steps")] {
-        let error = generate(&with(step), faults, bounds).unwrap_err();
+        let error = generate(&with(step), bounds).unwrap_err();
         assert!(error.text.contains(said), "{error}");
     }
     let memory = with("").replace("faults", "memory = 999999999\nfaults");
@@ -419,8 +416,8 @@ fn faults_stand_at_the_frame_that_they_hit_in_their_order() {
         ("in: delay 1ms 1", [&[]; 4]),
     ] {
         let text = with(step)
-            .replace("faults = \"drop 1%", &format!("engine = false\nfaults = \"{faults}"));
-        let made = generate(&text, super::faults, Bounds::default()).unwrap();
+            .replace("faults = \"drop 1 after 99", &format!("engine = false\nfaults = \"{faults}"));
+        let made = generate(&text, Bounds::default()).unwrap();
         let found: Vec<_> = made.frames.iter().map(|frame| &frame.faults[..]).collect();
         assert_eq!(found, hit, "{faults}");
     }

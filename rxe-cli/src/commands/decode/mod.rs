@@ -8,8 +8,9 @@ use std::fs;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
-use rxe_lab::capture::{CaptureError, Record};
+use rxe_lab::capture::{CaptureError, Record, Start};
 use rxe_lab::check::Checker;
+use rxe_lab::frame;
 use rxe_lab::packets::{Decoder, Filter, write_json};
 use rxe_lab::report;
 
@@ -127,6 +128,7 @@ pub(super) struct Lines {
     filter: Filter,
     out: Output,
     text: Text,
+    start: Start,
     decoder: Decoder,
 }
 
@@ -140,14 +142,16 @@ impl Lines {
             filter,
             out: Output::new(live),
             text: Text::new(verbose),
+            start: Start::default(),
             decoder: Decoder::default(),
         }
     }
 
     /// Prints the packets of the next frame.
     pub(super) fn frame(&mut self, record: &Record<'_>) -> io::Result<()> {
-        let Self { json, verbose, counts_only, filter, out, text, decoder } = self;
-        decoder.add(record, |summary, shown| {
+        let Self { json, verbose, counts_only, filter, out, text, start, decoder } = self;
+        let since = start.since(record);
+        decoder.add(record, &frame::decode(record), since, |summary, shown| {
             if !filter.takes(shown) {
                 return Ok(());
             }
