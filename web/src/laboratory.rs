@@ -191,7 +191,7 @@ mod tests {
         let packets =
             json!({ "do": "packets", "filters": { "only": "nak" }, "from": 0, "count": 9 });
         let page = ask(lab, &packets);
-        assert_eq!((&page["total"], &page["rows"][0]["tone"]), (&json!(1), &json!("nak")));
+        assert_eq!((&page["total"], &page["rows"][0]["kind"]), (&json!(1), &json!("nak")));
         let wrong = json!({ "do": "packets", "filters": { "qp": "x" }, "from": 0, "count": 9 });
         assert_eq!(ask(lab, &wrong)["field"], "qp");
         let fields = ask(lab, &json!({ "do": "fields", "index": 0 }));
