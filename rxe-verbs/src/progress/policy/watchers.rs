@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// How long after the last sign of a polling program the driver looks again.
+/// How long after the last sign of a polling program the driver checks the sockets again.
 pub(in crate::progress) const TICK: Duration = Duration::from_millis(1);
 
 /// This many turns by others since the driver last looked mean that a program is polling.
@@ -42,7 +42,7 @@ impl Plan {
         Self { interest, tick: None }
     }
 
-    /// Whether the driver watches the sockets.
+    /// Returns whether the driver watches the sockets.
     pub(in crate::progress) fn watches(&self) -> bool {
         self.interest != Interest::None
     }
@@ -66,12 +66,12 @@ pub(in crate::progress) struct Watchers {
 }
 
 impl Watchers {
-    /// A thread other than the driver has turned the engine.
+    /// Records that a thread other than the driver has turned the engine.
     pub(in crate::progress) fn turned_inline(&mut self) {
         self.inline = self.inline.saturating_add(1);
     }
 
-    /// A thread begins to wait.
+    /// Records that a thread begins to wait.
     pub(in crate::progress) fn enter(&mut self) {
         self.waiting += 1;
     }
@@ -81,13 +81,14 @@ impl Watchers {
         !std::mem::replace(&mut self.leader, true)
     }
 
-    /// Whether a waiting thread watches the sockets.
+    /// Returns whether a waiting thread watches the sockets.
     pub(in crate::progress) fn has_leader(&self) -> bool {
         self.leader
     }
 
-    /// A thread stops waiting. If it was the leader, the driver must take over: at once if other threads
-    /// wait or the socket is full (`blocked`), otherwise if the thread does not come back within [`TICK`].
+    /// Records that a thread stops waiting. If it was the leader, the driver must take over:
+    /// immediately if other threads wait or the socket is full (`blocked`), otherwise if the thread
+    /// does not return within [`TICK`].
     pub(in crate::progress) fn leave(
         &mut self,
         led: bool,
@@ -109,15 +110,16 @@ impl Watchers {
         })
     }
 
-    /// A program has armed a queue and will sleep where this crate does not see it. That it has polled
-    /// until now does not mean that it goes on.
+    /// Returns the driver's next step when a program has armed a queue and will sleep where this
+    /// crate does not see it. Earlier polls no longer count, because the program may have stopped
+    /// polling.
     pub(in crate::progress) fn about_to_sleep(&mut self) -> Option<Plan> {
         self.inline = 0;
         self.wanted = self.leader;
         (!self.leader).then_some(Plan::watch(Interest::Receive))
     }
 
-    /// The driver has woken and done the pending work. Returns its next step.
+    /// Returns the driver's next step, after it has woken and done the pending work.
     pub(in crate::progress) fn look(&mut self, blocked: bool, now: Time) -> Plan {
         let busy = std::mem::take(&mut self.inline) >= BUSY;
         if blocked {
