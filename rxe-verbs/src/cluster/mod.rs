@@ -1,4 +1,4 @@
-//! Simulates many hosts in one process and in virtual time, to test a program's protocol.
+//! Simulates many hosts in one process and in virtual time, to test protocols.
 //!
 //! A [`Cluster`] has hosts, each with a device of this crate, connected to one switch. Links have
 //! rates, delays and queues. The network loses, duplicates and delays packets, and can be
@@ -188,8 +188,8 @@ impl Cluster {
         while self.world.advance(until) {}
     }
 
-    /// Calls `step` once for each host, and then for a host after each of its events, until `step`
-    /// returns true.
+    /// Calls `step` after each event of a host, until `step` returns true. At first calls it once
+    /// for each host.
     ///
     /// Events of a host are the arrival of packets, a timer of its device, and a time that a step
     /// has asked for. Returns true if `step` did, and false when `limit` has passed.
@@ -275,8 +275,7 @@ impl Host {
         &self.device
     }
 
-    /// Creates a channel for connections by address and port, whose identifiers use this host's
-    /// device.
+    /// Creates a channel whose identifiers use this host's device.
     ///
     /// # Errors
     /// No file descriptor is left.

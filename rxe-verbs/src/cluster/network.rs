@@ -59,7 +59,7 @@ impl Network {
         Err(VerbsError::InvalidAttribute { name: "faults", why: why.into() }.into())
     }
 
-    /// Drops all packets between hosts of one side and hosts of the other, in both directions.
+    /// Drops all packets between the two groups of hosts, in both directions.
     pub fn partition(&self, one: &[HostId], other: &[HostId]) {
         let mut state = self.world.state();
         for (a, b) in pairs(one, other) {

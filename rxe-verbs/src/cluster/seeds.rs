@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The environment variable with the only seed to run.
 const VARIABLE: &str = "RXE_SEED";
 
-/// Calls `run` with each seed, or only with the seed in `RXE_SEED`, if the environment has it. So a
-/// failing seed, which the panic message names, can be run again, with a debugger or a capture.
+/// Calls `run` with each seed, or only with that of `RXE_SEED`, if it is set. So a failing seed,
+/// which the panic message names, can be run again, with a debugger or a capture.
 ///
 /// # Panics
 /// At the first seed for which `run` panics or returns an error; the message names the seed. Also

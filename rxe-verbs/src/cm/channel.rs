@@ -21,7 +21,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::os::{Environment, until};
 
-/// A channel with one descriptor for the events of many identifiers, on any number of devices.
+/// A channel with one descriptor for the events of many identifiers. These may use any number of
+/// devices.
 #[derive(Clone, Debug)]
 pub struct EventChannel {
     pub(super) inner: Arc<ChannelInner>,
@@ -58,8 +59,8 @@ impl EventChannel {
         Self { inner: Arc::new(ChannelInner { queue, turn, devices, environment }) }
     }
 
-    /// Creates an identifier for connections ([`PortSpace::Tcp`]) or datagrams
-    /// ([`PortSpace::Udp`]), whose events this channel delivers.
+    /// Creates an identifier whose events this channel delivers. It is for connections
+    /// ([`PortSpace::Tcp`]) or datagrams ([`PortSpace::Udp`]).
     ///
     /// # Errors
     /// The kernel provides no random numbers.

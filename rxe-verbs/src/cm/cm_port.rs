@@ -1,4 +1,4 @@
-//! The connection manager of a device, which takes its turns with the device's engine, under the
+//! The connection manager of a device. It takes its turns with the device's engine, under the
 //! shard's lock.
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
 use crate::progress::{CmList, ConnectionManager, Timers};
 
-/// The connection manager of a device, with the event queues of the program's identifiers.
+/// A device's connection manager and the event queues of the program's identifiers.
 pub(crate) struct CmPort {
     pub(super) manager: Manager,
     device: WeakDevice,
@@ -65,8 +65,8 @@ struct Entry {
 const MAX_BACKLOG: usize = 1024;
 
 impl Device {
-    /// Disconnects all connections established by address, and repeats the answer to peers that
-    /// have disconnected. For programs that end without dropping their objects. No events follow.
+    /// Disconnects all connections established by address. Repeats the answer to peers that have
+    /// disconnected. For programs that end without dropping their objects. No events follow.
     /// Returns `false` if the device was busy for longer than `timeout`: a program may end in the
     /// middle of a call.
     pub fn disconnect_all(&self, timeout: Duration) -> bool {
@@ -446,7 +446,7 @@ mod tests {
             event.id
         }
 
-        /// Asserts that neither the identifier nor the port names a connection, so that the manager
+        /// Asserts that neither the identifier nor the port names a connection. Then the manager
         /// may reuse its ID.
         fn names_none(&self, id: &CmId) {
             assert_eq!(id.state().conn, None);
@@ -454,8 +454,8 @@ mod tests {
         }
     }
 
-    /// Sends a request from one host to another, and calls `answer` with both hosts and the
-    /// identifiers of the two ends.
+    /// Sends a request from one host to another. Calls `answer` with both hosts and the identifiers
+    /// of the two ends.
     fn ask(space: PortSpace, answer: impl FnOnce([&Host; 2], [&CmId; 2])) {
         let (client, server) = (Host::new(1), Host::new(2));
         let listener = server.channel.create_id(space).unwrap();

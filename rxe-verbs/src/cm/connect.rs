@@ -20,9 +20,9 @@ use crate::error::{Error, Result};
 use crate::objects::QueuePair;
 
 impl CmId {
-    /// Listens on the identifier's port, with room for `backlog` requests that the program has not
-    /// taken yet (0 means the maximum). Each request is a [`super::CmEventKind::ConnectRequest`].
-    /// Requests that find no room are dropped; their senders repeat them.
+    /// Listens on the identifier's port. Each request is a [`super::CmEventKind::ConnectRequest`].
+    /// `backlog` is the number of requests that may wait until the program takes them; 0 means the
+    /// maximum. Requests that find no room are dropped; their senders repeat them.
     ///
     /// # Errors
     /// The identifier is connected, no device is found, or the port has a listener already.
@@ -213,7 +213,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Rejects a request, or the peer's acceptance, with up to 148 bytes of private data (136 for a
+    /// Rejects a request, or the peer's acceptance. `private_data` has up to 148 bytes (136 for a
     /// datagram service).
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl CmId {
         self.reject_with(RejReason::CONSUMER_DEFINED, private_data)
     }
 
-    /// Rejects a request or an acceptance for a reason other than [`RejReason::CONSUMER_DEFINED`].
+    /// Rejects a request or an acceptance for the given reason.
     ///
     /// # Errors
     /// There is nothing to reject.
@@ -313,8 +313,8 @@ impl CmId {
         !matches!(self.state().stage, Idle | Bound | AddrResolved | RouteResolved | Listening)
     }
 
-    /// Returns the attributes, with their mask, that take the program's own queue pair into a
-    /// state: INIT, RTR once the peer is known, or RTS. `rdma_init_qp_attr`.
+    /// Returns attributes and mask that take the program's own queue pair into a state. The states
+    /// are INIT, RTR once the peer is known, and RTS. `rdma_init_qp_attr`.
     ///
     /// # Errors
     /// The state is a different one, or the peer is not known yet.
@@ -328,7 +328,7 @@ impl CmId {
         self.state().psn
     }
 
-    /// Sets the parameters with which a request will be accepted, for a program that brings its own
+    /// Sets the parameters with which a request will be accepted. For a program that brings its own
     /// queue pair up before it calls [`CmId::accept`]. Does nothing without a request.
     pub fn set_conn_param(&self, param: &ConnParam) {
         let mut state = self.state();
@@ -473,7 +473,7 @@ pub(super) fn bring_up(state: &State, qp: &Arc<QueuePair>) -> Result<()> {
     Ok(())
 }
 
-/// Writes the manager's header and the program's data into the private data of a message.
+/// Writes the manager's header and the program's data into a message.
 fn fill(room: &mut [u8], header: &[u8], data: &[u8]) -> Result<()> {
     debug_assert!(header.is_empty() || header.len() == IP_CM_LEN);
     let (head, rest) = room.split_at_mut(header.len());

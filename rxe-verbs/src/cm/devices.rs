@@ -35,11 +35,11 @@ pub trait DeviceSource: Send + Sync {
     /// Lists the devices among which [`DeviceSource::with_address`] chooses.
     fn known(&self) -> Vec<DeviceInfo>;
 
-    /// Returns all devices that can be opened, which are those that an unspecified address covers.
+    /// Returns all devices that can be opened. An unspecified address covers them all.
     fn all(&self) -> Vec<Device>;
 }
 
-/// Returns the source of this host's devices, which opens them when they are first needed. Channels
+/// Returns the source of this host's devices. It opens a device when it is first needed. Channels
 /// of this process share the devices that are still open.
 pub(super) fn of_host() -> Arc<dyn DeviceSource> {
     static HOST: PerProcess<Arc<Host>> = PerProcess::new();
@@ -92,7 +92,8 @@ impl DeviceSource for Given {
         device.cloned().ok_or_else(|| none(address))
     }
 
-    /// If the kernel would use a device that is not among these, chooses one that reaches the peer.
+    /// Returns the kernel's choice of device or, if it is not among these, one that reaches the
+    /// peer.
     fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
         let is_simulated = |device: &Device| device.shard().environment().is_simulated();
         if !self.0.iter().any(is_simulated)

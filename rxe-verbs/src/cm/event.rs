@@ -123,8 +123,8 @@ pub struct ConnParam {
     pub srq: bool,
     /// The number of the queue pair. Used only if the identifier has none.
     pub qp_num: Option<Qpn>,
-    /// The Q_Key of an accepted datagram service, if it is not that of the identifier's queue pair
-    /// or [`super::UDP_QKEY`].
+    /// The Q_Key of an accepted datagram service. By default that of the identifier's queue pair,
+    /// or [`super::UDP_QKEY`] without one.
     pub qkey: Option<Qkey>,
 }
 

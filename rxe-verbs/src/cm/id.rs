@@ -22,9 +22,8 @@ use crate::error::Result;
 use crate::objects::{QpBuilder, QueuePair};
 use crate::observe::{UseCounts, closed};
 
-/// An identifier, which listens on an address and port, or is one end of a connection or of a
-/// datagram service. When the last handle is dropped, the peer is told that the connection has
-/// ended.
+/// An identifier, which listens or is one end of a connection. It may also be one end of a datagram
+/// service. When the last handle is dropped, the peer is told that the connection has ended.
 #[derive(Clone)]
 pub struct CmId {
     pub(super) inner: Arc<IdInner>,
@@ -260,8 +259,7 @@ impl CmId {
         Ok(qp)
     }
 
-    /// Sets the transport service of a program's own queue pair, if it is not a reliable
-    /// connection.
+    /// Sets the transport service of a program's own queue pair; RC by default.
     pub fn set_service(&self, service: QpType) {
         self.state().agreed.service = service;
     }
@@ -293,9 +291,9 @@ impl CmId {
         Ok(())
     }
 
-    /// Sets whether an unspecified address covers only its own family, so that another identifier
-    /// may listen on the same port of the other family. By default that is so for IPv4, and for
-    /// IPv6 if the kernel is configured so (`net.ipv6.bindv6only`). Call it before listening.
+    /// Sets whether an unspecified address covers only its own family. Then another identifier may
+    /// listen on the same port of the other family. By default that is so for IPv4, and for IPv6 if
+    /// the kernel is configured so (`net.ipv6.bindv6only`). Call it before listening.
     ///
     /// # Errors
     /// The identifier is past binding.
@@ -316,7 +314,7 @@ impl CmId {
         self.state().options.ack_timeout = Some(timeout);
     }
 
-    /// Tells the peer that the connection has ended, in any state, for programs that end without
+    /// Tells the peer, in any state, that the connection has ended. For programs that end without
     /// dropping their objects. No events follow. Returns `false` if a lock was not free within
     /// `timeout`: a program may end in the middle of a call.
     pub fn disconnect_at_exit(&self, timeout: Duration) -> bool {

@@ -197,7 +197,7 @@ impl<Id> IdQueue<Id> {
         }
     }
 
-    /// Removes events that calls of the program have caused, if `which` is true of their kind and
+    /// Removes events that calls of the program have caused. `which` selects them by kind and
     /// parameter.
     pub(super) fn take_back(self: &Arc<Self>, which: impl Fn(CmEventKind, &CmParam) -> bool) {
         self.queue.lock().withdraw_if(self, |pending| match &pending.message {

@@ -48,7 +48,8 @@ impl FaultPlan {
         !self.rules.is_empty()
     }
 
-    /// Returns a random seed for [`crate::OpenOptions::faults`], short enough to be typed again.
+    /// Returns a random seed for [`crate::OpenOptions::faults`]. It is short enough to be typed
+    /// again.
     ///
     /// # Errors
     /// The kernel provides no random numbers.

@@ -15,8 +15,8 @@ use crate::event::{AsyncEvents, AsyncKind};
 /// A fault at the verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbsFault {
-    /// A request to the send queue of each queue pair completes with this status, and the queue
-    /// pair enters the error state (UC, UD: SQE). The request is not sent.
+    /// A request to the send queue of each queue pair completes with this status. The queue pair
+    /// enters the error state (UC, UD: SQE). The request is not sent.
     Completion {
         /// The status.
         status: Status,
@@ -112,8 +112,7 @@ impl VerbsTally {
         counts.map(|(fault, count)| (fault, count.load(Ordering::Relaxed)))
     }
 
-    /// Returns the status with which the `nth` request of a queue pair must complete, if it must
-    /// fail.
+    /// Returns the status with which the `nth` request of a queue pair must fail, if any.
     fn status(&self, nth: u64) -> Option<Status> {
         self.0.iter().find_map(|(fault, count)| match *fault {
             VerbsFault::Completion { status, request } if request == nth => {
@@ -190,7 +189,7 @@ impl RequestFaults {
         any.then(|| Box::new(Self { tally: Arc::clone(tally), posted: AtomicU64::new(0) }))
     }
 
-    /// Returns the request itself, or a failing one in its place if its number is that of a fault.
+    /// Returns the request, or a failing one in its place if a fault names its number.
     pub(crate) fn next(&self, request: SendRequest) -> SendRequest {
         let nth = self.posted.fetch_add(1, Ordering::Relaxed) + 1;
         match self.tally.status(nth) {

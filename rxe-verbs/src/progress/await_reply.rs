@@ -1,5 +1,5 @@
-//! Busy waiting in a post, for programs that poll their memory for the peer's answer and call
-//! nothing that turns the engine meanwhile. [`super::policy::ReplyPredictor`] decides when.
+//! Busy waiting in a post for the peer's reply. It is for programs that poll their memory and turn
+//! no engine meanwhile. [`super::policy::ReplyPredictor`] decides when.
 
 use std::thread;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use super::turn::Core;
 pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
 
 impl Shard {
-    /// Turns the engine after a post until the answer has arrived, if `predictor` expects one.
-    /// Waits for at most [`MAX_REPLY_WAIT`], plus the time for which other threads have the CPU.
-    /// Does nothing in a simulation, where no peer runs meanwhile.
+    /// Turns the engine after a post until the reply arrives, if `predictor` expects one. Waits for
+    /// at most [`MAX_REPLY_WAIT`], plus the time for which other threads have the CPU. Does nothing
+    /// in a simulation, where no peer runs meanwhile.
     pub(crate) fn await_reply(&self, qpn: Qpn, predictor: &mut ReplyPredictor) {
         if self.environment().is_turn_based() {
             return;

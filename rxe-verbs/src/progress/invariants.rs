@@ -1,7 +1,7 @@
-//! Checks the invariants of [`super::policy`] with programs that do random things to a whole shard.
-//! Time is virtual: it passes while a program thinks, while packets are sent and received, and
-//! while the process does not run. The driver runs exactly when its timer fires, and when a packet
-//! arrives while it sleeps on the sockets.
+//! Checks the invariants of [`super::policy`] with random programs on a whole shard. Time is
+//! virtual: it passes while a program thinks, while packets are sent and received, and while the
+//! process does not run. The driver runs exactly when its timer fires, and when a packet arrives
+//! while it sleeps on the sockets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -68,8 +68,8 @@ struct State {
     /// left: when it was read, and the value of `stopped` then.
     messages: u32,
     owed: Vec<(Time, Duration)>,
-    /// When the first packet of each request left, and the value of `stopped` then, by queue pair,
-    /// until `World::look` takes it.
+    /// When the first packet of each request left, and the value of `stopped` then. There is a list
+    /// for each queue pair; `World::look` empties it.
     begun: [VecDeque<(Time, Duration)>; 3],
     /// Packets of the bulk transfer that have not left yet.
     bulk: usize,
@@ -454,7 +454,7 @@ impl World {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    /// Returns whether a bulk transfer is in progress, during which other requests wait longer.
+    /// Returns whether a bulk transfer is in progress. Meanwhile other requests wait longer.
     fn is_busy(&self) -> bool {
         self.host.0.lock().bulk > 0
     }

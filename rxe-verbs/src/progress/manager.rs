@@ -14,12 +14,12 @@ pub(crate) trait ConnectionManager: Any + Send {
     /// Returns when [`ConnectionManager::turn`] must be called, if nothing else happens.
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// Takes the received MADs, handles timers as `timers` says, and gives the engine the MADs to
-    /// send.
+    /// Handles received MADs and timers, and gives the engine the MADs to send. `timers` says what
+    /// to do about timers.
     fn turn(&mut self, now: Time, engine: &mut Engine, timers: Timers);
 
-    /// Takes the answers to liveness questions from the hosts of peers, and sends the questions
-    /// that are pending. Called before and after timers run.
+    /// Exchanges liveness questions and answers with the hosts of peers. Called before and after
+    /// timers run.
     fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut PeerProbes>) {
         let _ = (engine, questions);
     }

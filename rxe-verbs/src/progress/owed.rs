@@ -1,4 +1,4 @@
-//! Acknowledgements that a shard owes its peers, as threads without its lock see them.
+//! Acknowledgements that a shard owes its peers. Threads without its lock read them here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,7 +19,8 @@ impl OwedAcks {
         Self { any, local, flushes: AtomicU64::new(0) }
     }
 
-    /// Records that a packet or timeout is about to be handled that may have to be answered.
+    /// Records that the engine may soon owe an acknowledgement. Called before it handles a packet
+    /// or a timeout.
     #[inline]
     pub(super) fn note(&self) {
         self.any.store(true, Ordering::Release);

@@ -34,8 +34,8 @@ impl Core {
         Ok(f(cm, self.environment.now()))
     }
 
-    /// Receives messages for queue pair 1, if other processes may share the device's addresses: a
-    /// message may be for a process that is dead.
+    /// Receives messages for queue pair 1, if other processes may share the addresses. A message
+    /// may be for a process that is dead.
     pub(crate) fn admit_mads(&mut self) {
         if let Some(sharing) = self.backend.sharing()
             && sharing.port_groups().is_some()
@@ -45,8 +45,7 @@ impl Core {
         }
     }
 
-    /// Refuses the messages that have arrived at queue pair 1, if the program has no connection
-    /// manager.
+    /// Refuses received messages, if the program has no connection manager.
     #[inline]
     pub(super) fn refuse_mads(&mut self) {
         if self.cm.is_none() && self.engine.has_mad() {

@@ -13,7 +13,7 @@ use rxe_core::types::Time;
 use super::manager::{CmList, ConnectionManager};
 use super::policy::Timers;
 
-/// A connection manager without listeners and connections, which refuses every message.
+/// A connection manager that has no listeners and refuses every message.
 pub(super) struct Refuser(Manager);
 
 impl Refuser {

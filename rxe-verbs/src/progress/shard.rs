@@ -53,7 +53,7 @@ pub(super) const BUDGET: usize = 64;
 /// acknowledgements to continue.
 const MAX_WAITING_ACKS: usize = 2;
 
-/// Turns that a poster takes for requests of other threads before it leaves them to the driver.
+/// Turns for requests of other threads, after which a poster wakes the driver.
 const TURNS_FOR_OTHERS: u32 = 16;
 
 /// An engine and its backend behind one lock. The head of the module lists the ways in.
@@ -66,7 +66,7 @@ pub(crate) struct Shard {
     /// A request that must leave immediately was left to the thread that had the lock.
     urgent: AtomicBool,
     asyncs: Arc<AsyncEvents>,
-    /// Acknowledgements leave before the program sees the completion ([`AckPolicy::Prompt`]).
+    /// [`AckPolicy::Prompt`]: a program sees a completion after its acknowledgement has left.
     prompt: bool,
     unsent: UnsentRecord,
     /// All threads of this process share one CPU.
@@ -150,7 +150,7 @@ impl Shard {
         Some(Locked::new(self, self.core.try_lock()?))
     }
 
-    /// Calls `f`, sends what results from it, and serves the doorbells that were rung meanwhile.
+    /// Calls `f`, sends, and serves the doorbells that were rung meanwhile.
     ///
     /// # Errors
     /// The device has failed, before or during the call.
@@ -226,9 +226,9 @@ impl Shard {
         Ok(Some(seen))
     }
 
-    /// Returns whether the acknowledgements of packets that this poll received wait for the next
-    /// post. Those to a peer on this host never wait: writing them into a ring costs no system
-    /// call. In a simulation none wait.
+    /// Returns whether acknowledgements of received packets wait for the next post. Those to a peer
+    /// on this host never wait: writing them into a ring costs no system call. In a simulation none
+    /// wait.
     fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
         if self.environment.is_turn_based() {
             return false;
@@ -246,8 +246,9 @@ impl Shard {
         }
     }
 
-    /// Sends the acknowledgements of polled messages before it returns, if the peer is on this host (which
-    /// costs no system call) or the device was opened with [`AckPolicy::Prompt`].
+    /// Sends the acknowledgements of polled messages, if they must not wait. That is so if the peer
+    /// is on this host, where sending costs no system call, or if the device was opened with
+    /// [`AckPolicy::Prompt`].
     #[inline]
     pub(crate) fn acknowledge(&self) {
         let acks = &self.unsent.acks;
@@ -278,8 +279,7 @@ impl Shard {
         self.fail_on(received)
     }
 
-    /// Ensures that everything posted until now is sent, by this thread or by the holder of the
-    /// lock.
+    /// Ensures that this thread or the lock's holder sends everything posted so far.
     ///
     /// Every thread that posts calls this after it has rung the doorbell, and every thread that
     /// held the lock calls this after it has unlocked. [`Doorbells::drain`] explains why then no
@@ -304,8 +304,8 @@ impl Shard {
         });
     }
 
-    /// Returns whether another thread has left an urgent request to this thread, which had the lock
-    /// and has released it.
+    /// Returns whether another thread has left an urgent request to this thread. Called after this
+    /// thread has released the lock.
     fn was_urged(&self) -> bool {
         fence(Ordering::SeqCst);
         self.urgent.load(Ordering::Acquire)
@@ -437,8 +437,7 @@ impl Shard {
         Some(value)
     }
 
-    /// Waits, for at most 500 ms each, for the turn in progress and for observers to be told of all
-    /// events so far.
+    /// Waits until observers have been told of all events so far, for one second at most.
     ///
     /// For a program that is about to learn of a failed request: the explanation is to come first.
     /// The caller must not have a shard's lock.
@@ -492,7 +491,7 @@ impl Shard {
         })
     }
 
-    /// Registers a completion queue, which is told when the shard fails, until [`Shard::forget`].
+    /// Registers a completion queue to wake when the shard fails, until [`Shard::forget`].
     pub(crate) fn enroll(&self, cq: u64, queue: &Arc<dyn WakeAll>) {
         self.queues.lock().insert(cq, Arc::downgrade(queue));
     }
@@ -578,8 +577,8 @@ impl Shard {
         }
     }
 
-    /// Like [`Shard::fail`], for a failure of all shards of the device, for which the caller
-    /// reports one event. Returns whether the shard had worked until now.
+    /// Like [`Shard::fail`], if all shards of the device fail. The caller reports one event for
+    /// all. Returns whether the shard had worked until now.
     pub(crate) fn fail_with_device(&self, why: String) -> bool {
         let mut core = self.lock();
         let worked = self.failed.get().is_none();

@@ -5,7 +5,7 @@ use rxe_core::engine::Engine;
 use rxe_core::qp::{AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{Qpn, Time};
 
-/// Takes a connected queue pair from RESET to RTS, with the attributes of `attr` that these states
+/// Takes a connected queue pair from RESET to RTS. Uses the attributes of `attr` that these states
 /// need.
 pub(super) fn ready_to_send(
     engine: &mut Engine,

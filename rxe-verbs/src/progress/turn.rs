@@ -16,7 +16,7 @@ use super::wakeup::{WakeupState, Wakeups};
 use crate::event::Events;
 use crate::os::Environment;
 
-/// Handling this many packets takes so little time that the clock need not be read again.
+/// The most packets after which the clock need not be read again.
 const FEW: usize = 2;
 
 /// What the last turn has left to send, and why. The next turn of any thread sends it; each variant
@@ -250,8 +250,8 @@ impl Core {
         true
     }
 
-    /// Sends until nothing is left, the socket is full, or the turn is long enough ([`TurnLimit`]).
-    /// [`Core::backlog`] says which.
+    /// Sends until nothing is left, the socket is full, or the turn's limit is reached.
+    /// [`Core::backlog`] says which of these ended it.
     pub(super) fn transmit(&mut self) -> Result<(), NetError> {
         let waited = std::mem::take(&mut self.backlog) == Backlog::Acks;
         if self.unsent.doorbells.end() {

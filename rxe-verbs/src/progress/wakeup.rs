@@ -228,8 +228,9 @@ impl WakeupState {
         }
     }
 
-    /// Wakes the driver between `wait` / 2 and `wait` from `now`, or earlier for another reason.
-    /// Replaces the time of the previous call, so that a stream of posts does not wake the driver.
+    /// Wakes the driver when posts have waited between `wait` / 2 and `wait` from `now`. Replaces
+    /// the time of the previous call, so that a stream of posts does not wake the driver. The
+    /// driver may wake earlier for another reason.
     pub(super) fn set_posts_timer(&mut self, wakeups: &Wakeups, now: Time, wait: Duration) {
         if self.posts > now + wait || self.posts < now + wait / 2 {
             self.posts = now + wait;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// When the acknowledgement of a message leaves, if a program learns of the message by polling.
+/// When the acknowledgement of a message leaves that a program receives by polling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AckPolicy {
     /// Before the poll returns, except in a ping-pong: then up to a millisecond later, with the
@@ -22,7 +22,8 @@ pub enum AckPolicy {
     Prompt,
 }
 
-/// This many answers in a row, each to a message that had just arrived, are a ping-pong.
+/// The number of answers in a row that make a ping-pong. Each answers a message that has just
+/// arrived.
 const PING_PONG_ANSWERS: u32 = 8;
 
 /// An answer that comes later than this was not worth waiting for.
@@ -34,10 +35,9 @@ pub(in crate::progress) struct Acks {
     policy: AckPolicy,
     /// The number of answers in a row.
     streak: u32,
-    /// When a message arrived that the program has not answered, if it has not polled in vain
-    /// since.
+    /// When the unanswered message arrived. `None` after an answer or a poll in vain.
     open: Option<Time>,
-    /// The message arrived while a post waited for it, so the program has not polled for it yet.
+    /// The message arrived while a post waited for it. So the program has not polled for it yet.
     in_a_post: bool,
 }
 
@@ -46,8 +46,8 @@ impl Acks {
         Self { policy, ..Self::default() }
     }
 
-    /// Returns whether the acknowledgements of a message that a poll received at `now` wait for the
-    /// program's answer. There must be nothing else to send.
+    /// Returns whether acknowledgements wait for the program's answer. A poll has received a
+    /// message at `now`, and there is nothing else to send.
     pub(in crate::progress) fn wait(&mut self, now: Time) -> bool {
         if self.policy == AckPolicy::Prompt {
             return false;

@@ -15,9 +15,10 @@ use rxe_core::types::Time;
 /// [`MAX_STREAM_WAIT`].
 pub(in crate::progress) const MAX_POST_WAIT: Duration = Duration::from_micros(50);
 
-/// After this many batches in a row that left before the driver's timer fired, the next ones may
-/// wait twice as long. In a virtual machine, setting a timer that fires soon takes 18 µs, because
-/// the hypervisor must set one too; with a longer wait, a stream sets the timer less often.
+/// After each such number of batches in a row, requests may wait twice as long. Only batches count
+/// that were sent before the driver's timer fired. In a virtual machine, setting a timer that fires
+/// soon takes 18 µs, because the hypervisor must set one too; with a longer wait, a stream sets the
+/// timer less often.
 pub(in crate::progress) const BATCHES_IN_TIME: u32 = 16;
 
 /// The longest time that a request of a long stream waits.
@@ -29,7 +30,7 @@ const STREAM_GAP: Duration = Duration::from_micros(10);
 /// The post of a stream from which on posts wait; those before leave immediately, each alone.
 const STREAM_POSTS: u32 = 8;
 
-/// A queue pair with this many incomplete requests does not wait for answers one by one.
+/// The number of incomplete requests from which on a program does not wait for each answer.
 const DEEP_QUEUE: u32 = 4;
 
 /// The requests that a program has posted in one call.
@@ -121,7 +122,7 @@ impl DoorbellBatching {
         waits
     }
 
-    /// Records that the batch is full, so that all waiting posts leave at `now` with this post.
+    /// Records that the batch is full: all waiting posts leave at `now` with this one.
     pub(in crate::progress) fn filled(&mut self, now: Time) {
         self.last = now;
         self.polled = true;

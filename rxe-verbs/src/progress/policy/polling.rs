@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// Decides whether the driver polls after packets, from whether that brought more packets before.
+/// Decides whether the driver polls after packets, from the results of earlier polls.
 #[derive(Debug)]
 pub(in crate::progress) struct AdaptivePolling {
     /// When polling ends, unless a packet arrives. `None` while the driver does not poll.
@@ -22,10 +22,11 @@ pub(in crate::progress) struct AdaptivePolling {
 impl AdaptivePolling {
     /// How long to poll for the next packet.
     const TIME: Duration = Duration::from_micros(30);
-    /// If the driver yields the CPU and gets it back later than this, other threads need the CPU.
+    /// The longest yield of the CPU that does not count as contention. If the driver gets the CPU
+    /// back later, other threads need it.
     const MAX_YIELD: Duration = Duration::from_micros(20);
-    /// The first value of `penalty`, its maximum, and its maximum where other threads need the CPU:
-    /// there, packets that arrive while those run are received late.
+    /// The first value of `penalty`, its maximum, and its maximum under contention. There, packets
+    /// that arrive while other threads run are received late.
     const PENALTY: u32 = 16;
     const MAX_PENALTY: u32 = 1024;
     const MAX_PENALTY_SHARED: u32 = 8192;
@@ -80,8 +81,8 @@ mod tests {
 
     const AT: Time = Time::ZERO;
 
-    /// Plays 10,000 packets that wake the driver, each followed by another one `gap` microseconds
-    /// later. Returns how often the driver polls for the second packet.
+    /// Plays 10,000 wake-ups by packets and returns how often the driver polls after one. A second
+    /// packet follows each `gap` microseconds later.
     fn tries(polling: &mut AdaptivePolling, gap: u64) -> usize {
         let polls = |_: &u64| {
             let tried = polling.goes_on(1, true, AT);

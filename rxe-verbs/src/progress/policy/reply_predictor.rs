@@ -51,10 +51,10 @@ pub(crate) struct ReplyPredictor {
     last: (u32, u32),
     /// When this round began.
     began: Time,
-    /// Raised by 1 for each round like the previous one that began soon after the last packet,
-    /// lowered by [`PENALTY`] for each other round.
+    /// The evidence for a ping-pong. Rises by 1 for each round that is like the previous one and
+    /// began soon after the last packet, and falls by [`PENALTY`] for each other round.
     score: u32,
-    /// Posts that have waited for another thread's turn since the last round that raised the score.
+    /// Posts that have waited for another thread's turn since the score last rose.
     vain_waits: u32,
 }
 
@@ -72,10 +72,10 @@ pub(in crate::progress) struct PostContext {
 }
 
 impl ReplyPredictor {
-    /// Returns how long this post may wait for another thread's turn, to learn how many messages
-    /// have arrived. A program that polls its memory often sees a message, and answers it, before
-    /// the driver's turn that delivered it has ended. Returns `None` if such waits were in vain too
-    /// often.
+    /// Returns how long this post may wait for another thread's turn. After the turn it is known
+    /// how many messages have arrived: a program that polls its memory often sees a message, and
+    /// answers it, before the driver's turn that delivered it has ended. Returns `None` if such
+    /// waits were in vain too often.
     pub(in crate::progress) fn turn_wait(&mut self) -> Option<Duration> {
         let may = self.vain_waits < MAX_VAIN_WAITS;
         self.vain_waits += u32::from(may);
@@ -107,7 +107,7 @@ impl ReplyPredictor {
         (self.is_ping_pong() && self.posts == posts).then_some(messages)
     }
 
-    /// Returns whether the queue pair is in a ping-pong, so that no post may wait for the next one.
+    /// Returns whether the queue pair is in a ping-pong. Then no post may wait for the next one.
     pub(crate) fn is_ping_pong(&self) -> bool {
         self.score >= PING_PONG_SCORE
     }
@@ -137,8 +137,8 @@ mod tests {
         predictor.posted(&PostContext { msn: msn & 0xff_ffff, received, now, single_cpu: false })
     }
 
-    /// Plays rounds, each of some posts and messages, in which the program takes `think`
-    /// microseconds to answer. Returns how many messages each post of the last round waits for.
+    /// Plays rounds of posts and messages. The program takes `think` microseconds to answer.
+    /// Returns how many messages each post of the last round waits for.
     fn play(
         predictor: &mut ReplyPredictor,
         rounds: u32,

@@ -26,13 +26,13 @@ pub(in crate::progress) struct TurnLimit {
 }
 
 impl TurnLimit {
-    /// Allows one step only, for a caller of a verb while the driver is busy with a long transfer.
+    /// Allows one step only, for a verb called during a long transfer of the driver.
     pub(in crate::progress) fn one_step() -> Self {
         Self { steps: MAX_STEPS - 1, ..Self::default() }
     }
 
-    /// Records the time, which the turn has just read for a few packets, so that the next step need
-    /// not read it again.
+    /// Records the time that this turn has just read, for a few packets. The next step need not
+    /// read it again.
     pub(in crate::progress) fn note(&mut self, now: Option<Time>) {
         self.noted = now;
     }
@@ -54,8 +54,8 @@ impl TurnLimit {
         self.steps < MAX_STEPS && now.since(since) < MAX_TIME
     }
 
-    /// Returns whether waiting threads must get the lock before this thread can take it again.
-    /// Handing a lock over costs a context switch, so turns without a completed step do not.
+    /// Returns whether waiting threads must get the lock before this thread again. Handing a lock
+    /// over costs a context switch, so turns without a completed step do not.
     pub(in crate::progress) fn hands_over(&self) -> bool {
         self.steps > 0
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// How long after the last sign of a polling program the driver checks the sockets again.
+/// The time after which the driver checks the sockets that it left to a polling program.
 pub(in crate::progress) const TICK: Duration = Duration::from_millis(1);
 
-/// This many turns by others since the driver last looked mean that a program is polling.
+/// Turns by others, since the driver last looked, from which on a program is polling.
 const BUSY: u32 = 4;
 
 /// The events of the sockets that wake the driver.
@@ -110,9 +110,9 @@ impl Watchers {
         })
     }
 
-    /// Returns the driver's next step when a program has armed a queue and will sleep where this
-    /// crate does not see it. Earlier polls no longer count, because the program may have stopped
-    /// polling.
+    /// Prepares for a program that has armed a queue and will sleep outside this crate. Returns the
+    /// driver's next step, if it changes. Earlier polls no longer count, because the program may
+    /// have stopped polling.
     pub(in crate::progress) fn about_to_sleep(&mut self) -> Option<Plan> {
         self.inline = 0;
         self.wanted = self.leader;

@@ -1,4 +1,4 @@
-//! Tests the rules of a shard that has no driver and no peer, so that only these rules complete a
+//! Tests the rules of a shard. It has no driver and no peer, so only these rules complete a
 //! request.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -238,8 +238,8 @@ fn posts_that_wait_in_vain_are_sent_by_the_driver() {
     assert!(!shard.unsent.doorbells.any());
 }
 
-/// While the driver polls, a peer in shared memory need not wake it, which would cost a system call
-/// per message.
+/// A peer in shared memory need not wake a driver that polls. Each wake-up would cost a system
+/// call.
 #[test]
 fn the_backend_is_told_of_a_driver_that_sleeps_and_not_of_one_that_polls() {
     let watched = Arc::new(AtomicBool::new(false));
@@ -326,8 +326,7 @@ fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
     assert_eq!(msn(), 1, "the answer has come");
 }
 
-/// Makes the predictor see a program that posted immediately after each of 100 messages, however
-/// slow this machine is.
+/// Makes the predictor see a ping-pong of 100 rounds, however slow this machine is.
 fn play_ping_pong(predictor: &mut ReplyPredictor) {
     for message in 0..100_u32 {
         let msn = message.wrapping_sub(100) & 0xff_ffff;
@@ -440,7 +439,7 @@ fn no_post_is_stranded_while_others_wait() {
     assert_eq!(missed, 0, "bursts of which a post was stranded");
 }
 
-/// An environment with the real time, and a function that is called when the timer is next set.
+/// An environment with real time. Calls a function when the timer is next set.
 struct AtTimer(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl crate::os::Simulation for AtTimer {
