@@ -122,7 +122,7 @@ impl Cluster {
     /// Adds a host. The first one has the address 10.0.0.1, the next one 10.0.0.2, and so on.
     ///
     /// # Errors
-    /// As [`Cluster::add_host`].
+    /// Like [`Cluster::add_host`].
     pub fn add_host_with(&mut self, options: &HostOptions) -> Result<Host> {
         let number = self.hosts.len();
         let below = u32::try_from(number + 1).ok().filter(|number| *number < 1 << 24);

@@ -45,7 +45,7 @@ pub(super) struct State {
     actions: BTreeMap<(Time, u64), Action>,
     /// The number of alarms and actions scheduled so far.
     order: u64,
-    /// Hosts whose programs are to be called.
+    /// Hosts whose programs must be called.
     ready: VecDeque<usize>,
 }
 

@@ -41,7 +41,7 @@ impl EventChannel {
     /// Creates a channel whose identifiers use these devices.
     ///
     /// # Errors
-    /// As [`EventChannel::new`].
+    /// Like [`EventChannel::new`].
     pub fn on(devices: &[Device]) -> Result<Self> {
         let of_first = devices.first().map(|device| device.shard().environment().clone());
         let environment = of_first.unwrap_or(Environment::System);
@@ -134,7 +134,7 @@ impl EventChannel {
     /// Waits for the next event.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], and as [`EventChannel::get_event`].
+    /// [`Error::TimedOut`], and the errors of [`EventChannel::get_event`].
     pub fn wait_event(&self, timeout: Duration) -> Result<CmEvent> {
         let event = self.get_event(Some(timeout))?;
         event.ok_or(Error::TimedOut { what: "connection event", after: timeout })
@@ -152,7 +152,7 @@ impl CmId {
     }
 }
 
-/// Readable while [`EventChannel::get_event`] may have something.
+/// The descriptor is readable while [`EventChannel::get_event`] may return an event.
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.queue.fd.as_fd()

@@ -9,11 +9,11 @@ use rxe_core::types::{Qkey, Qpn};
 pub enum CmEventKind {
     /// A device leads to the address.
     AddrResolved = 0,
-    /// There is none.
+    /// No device leads to the address.
     AddrError = 1,
     /// A route leads to the address.
     RouteResolved = 2,
-    /// There is none.
+    /// No route leads to the address.
     RouteError = 3,
     /// A peer wants to connect, or asks for a datagram service.
     ConnectRequest = 4,

@@ -115,7 +115,7 @@ impl CmId {
     }
 
     /// Binds the identifier to an own address and port. Port 0 means any free port, an unspecified
-    /// address means all addresses. Another address determines the device.
+    /// address means all addresses. A specific address determines the device.
     ///
     /// # Errors
     /// The identifier has an address already, no device has the address, or the port is taken.
@@ -227,8 +227,8 @@ impl CmId {
         Ok(())
     }
 
-    /// Creates the queue pair of this identifier. It changes its states with the connection, and
-    /// receives may be posted immediately. A datagram queue pair is ready immediately.
+    /// Creates the queue pair of this identifier. Its state follows the connection, and receives
+    /// may be posted immediately. A datagram queue pair is ready immediately.
     ///
     /// # Errors
     /// The identifier has no device or has a queue pair already, or the queue pair cannot be

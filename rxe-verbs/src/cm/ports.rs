@@ -40,7 +40,7 @@ type Uses = HashMap<(u64, PortSpace, u16), Vec<Wanted>>;
 
 static USES: PerProcess<Mutex<Uses>> = PerProcess::new();
 
-/// The ports from which one is chosen for a bind to port 0.
+/// The ports for a bind to port 0: the default range of Linux.
 const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
 
 impl Port {
@@ -188,7 +188,7 @@ mod tests {
         let (child, status) = unsafe {
             let child = libc::fork();
             if child == 0 {
-                // Ends a child that waits for the parent's lock, which nobody unlocks here.
+                // Ends a child that waits for the parent's lock, which no thread unlocks here.
                 libc::alarm(20);
                 let taken = take("10.0.0.1:11", false, false, 2);
                 libc::_exit(i32::from(taken.is_err()));

@@ -7,7 +7,7 @@
 //! | --- | --- | --- | --- | --- |
 //! | [`Shard::with`] | yes | yes | sends; one step, if the turn before was cut short | yes |
 //! | [`Shard::turn`], [`Shard::turn_after`] | yes | yes | receives, runs timers, sends | yes |
-//! | [`Shard::turn_if_free`] | if it is free | no | same, but a few acknowledgements may wait | yes |
+//! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; acks may wait | yes |
 //! | [`Shard::posted`] | if it is free | no | sends; small posts may wait | yes, unless its post waits |
 //! | [`Shard::answer_doorbells`] | if a doorbell was rung, and it is free | no | sends | yes |
 //! | [`Shard::bare`] | yes | yes | no | yes |
@@ -66,13 +66,13 @@ pub(crate) struct Shard {
     /// A request that must leave immediately was left to the thread that had the lock.
     urgent: AtomicBool,
     asyncs: Arc<AsyncEvents>,
-    /// [`AckPolicy::Prompt`]: a program sees a completion after its acknowledgement has left.
+    /// The policy is [`AckPolicy::Prompt`]: acknowledgements leave before completions are seen.
     prompt: bool,
     unsent: UnsentRecord,
     /// All threads of this process share one CPU.
     pub(super) single_cpu: bool,
     environment: Environment,
-    /// Are told of events after the lock is released.
+    /// The observers that are told of events after the lock is released.
     observers: Option<Arc<Observers>>,
     /// Why the shard has failed, if it has.
     failed: OnceLock<String>,
@@ -439,8 +439,8 @@ impl Shard {
 
     /// Waits until observers have been told of all events so far, for one second at most.
     ///
-    /// For a program that is about to learn of a failed request: the explanation is to come first.
-    /// The caller must not have a shard's lock.
+    /// For a program that is about to learn of a failed request: the explanation must come first.
+    /// The caller must not hold a shard's lock.
     #[cold]
     pub(crate) fn tell_observers(&self) {
         /// Limited, because an observer may write to a terminal that is stopped.

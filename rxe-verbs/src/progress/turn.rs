@@ -19,8 +19,8 @@ use crate::os::Environment;
 /// The most packets after which the clock need not be read again.
 const FEW: usize = 2;
 
-/// What the last turn has left to send, and why. The next turn of any thread sends it; each variant
-/// says what else happens.
+/// Why the last turn left packets unsent. The next turn of any thread sends them; each variant says
+/// what else happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Backlog {
     /// Everything has left.

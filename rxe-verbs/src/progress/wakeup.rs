@@ -66,7 +66,7 @@ const SOCKET: u64 = 0;
 const TIMER: u64 = 1;
 const INTERFACE: u64 = 2;
 
-/// What other than packets ended a sleep.
+/// The reasons other than packets that ended a sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WokenBy {
     /// The timer has fired: [`WakeupState::timer_gone`] must be called.
@@ -163,7 +163,7 @@ impl Wakeup {
         self.timer.set_at_once();
     }
 
-    /// Wakes the driver at this time, or immediately if it was woken since.
+    /// Wakes the driver at this time, or immediately if a wake-up is pending.
     fn set(&self, at: Time) {
         self.timer.set(at);
         if self.now.load(Ordering::SeqCst) {

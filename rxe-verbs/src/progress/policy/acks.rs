@@ -26,7 +26,7 @@ pub enum AckPolicy {
 /// arrived.
 const PING_PONG_ANSWERS: u32 = 8;
 
-/// An answer that comes later than this was not worth waiting for.
+/// The longest time for which waiting for an answer is worthwhile.
 pub(super) const AT_ONCE: Duration = Duration::from_micros(50);
 
 /// Detects ping-pongs.

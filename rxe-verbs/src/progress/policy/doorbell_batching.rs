@@ -11,11 +11,11 @@ use rxe_core::qp::QpHandle;
 use rxe_core::queue::{SendFlags, SendRequest};
 use rxe_core::types::Time;
 
-/// The longest time that a request waits, plus the time until the driver runs; in a long stream
-/// [`MAX_STREAM_WAIT`].
+/// The longest time that a request waits, not counting the time until the driver runs. In a long
+/// stream the limit rises up to [`MAX_STREAM_WAIT`].
 pub(in crate::progress) const MAX_POST_WAIT: Duration = Duration::from_micros(50);
 
-/// After each such number of batches in a row, requests may wait twice as long. Only batches count
+/// The number of batches in a row after which requests may wait twice as long. Only batches count
 /// that were sent before the driver's timer fired. In a virtual machine, setting a timer that fires
 /// soon takes 18 µs, because the hypervisor must set one too; with a longer wait, a stream sets the
 /// timer less often.

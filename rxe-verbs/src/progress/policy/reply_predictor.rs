@@ -184,7 +184,7 @@ mod tests {
             (0..MAX_VAIN_WAITS - 1).for_each(|_| assert!(predictor.turn_wait().is_some()));
             play(&mut predictor, 4, (1, 1), 5);
         }
-        // A stream: nothing comes, or each round is another.
+        // A stream: no message arrives, or each round differs.
         (0..MAX_VAIN_WAITS).for_each(|_| assert!(predictor.turn_wait().is_some()));
         play(&mut predictor, 1, (7, 3), 5);
         assert_eq!(predictor.turn_wait(), None);

@@ -3,8 +3,8 @@
 //! Waiting threads follow the leader/follower pattern: one of them, the leader, sleeps on the
 //! sockets; the others sleep until a completion is there for them.
 //!
-//! Invariant: some thread looks at packets within [`TICK`] of their arrival. A leader sleeps on the
-//! sockets, or the driver does ([`Interest::Receive`]), or a timer wakes the driver to look.
+//! Invariant: some thread reads packets within [`TICK`] of their arrival. A leader sleeps on the
+//! sockets, or the driver does ([`Interest::Receive`]), or a timer wakes the driver.
 
 use std::time::Duration;
 
@@ -31,9 +31,9 @@ pub(in crate::progress) enum Interest {
 /// The driver's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::progress) struct Plan {
-    /// Sleep on the sockets for this.
+    /// The socket events that wake the driver from now on.
     pub(in crate::progress) interest: Interest,
-    /// Look again at this time.
+    /// When to check the sockets again.
     pub(in crate::progress) tick: Option<Time>,
 }
 
@@ -61,7 +61,7 @@ pub(in crate::progress) struct Watchers {
     leader: bool,
     /// Waiting threads: the leader and its followers.
     waiting: usize,
-    /// While there was a leader, a program armed a queue in order to sleep elsewhere.
+    /// While there was a leader, a program armed a queue in order to sleep outside this crate.
     wanted: bool,
 }
 

@@ -643,7 +643,7 @@ fn a_forked_child_waits_for_no_lock_of_its_parent() {
     let status = unsafe {
         let child = libc::fork();
         if child == 0 {
-            // Ends a child that waits for the parent's lock, which nobody unlocks here.
+            // Ends a child that waits for the parent's lock, which no thread unlocks here.
             libc::alarm(20);
             let forked = |e: Option<Error>| matches!(e, Some(Error::Forked { .. }));
             let refused = forked(shard.with(|_| ()).err())
