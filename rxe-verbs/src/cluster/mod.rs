@@ -1,11 +1,11 @@
-//! Many hosts in one process and in virtual time, to test a program's protocol.
+//! Simulates many hosts in one process and in virtual time, to test protocols.
 //!
-//! A [`Cluster`] has hosts, each with a device of this crate, at one switch. Their links have rates, delays
-//! and queues; the network loses, duplicates and delays packets, and breaks apart when it is told to. Time is
-//! virtual: it goes on only while the program waits ([`crate::CompletionQueue::wait_one`],
-//! [`crate::cm::EventChannel::get_event`], …) or in [`Cluster::run_until`], and then from one event to the
-//! next, so a timeout of a second costs nothing. Everything that happens follows from the seed: a run that
-//! fails fails again.
+//! A [`Cluster`] has hosts, each with a device of this crate, connected to one switch. Links have
+//! rates, delays and queues. The network loses, duplicates and delays packets, and can be
+//! partitioned. Time is virtual: it advances from event to event, and only while the program waits
+//! ([`crate::CompletionQueue::wait_one`], [`crate::cm::EventChannel::get_event`], …) or in
+//! [`Cluster::run_until`], so a timeout of a second costs nothing. The seed determines everything
+//! that happens, so a run that fails can be repeated.
 //!
 //! ```
 //! use rxe_verbs::cluster::{Cluster, for_each_seed};
@@ -35,13 +35,14 @@
 //! });
 //! ```
 //!
-//! Programs that run side by side on several hosts are step functions: [`Cluster::run_until`] calls one for a
-//! host after each event of that host.
+//! Programs that run concurrently on several hosts are step functions: [`Cluster::run_until`] calls
+//! one for a host after each event of that host.
 //!
-//! What is real: the engine, the verbs, the connection manager, every packet and its ICRC, retries, congestion
-//! control. What is not: programs take no time; there is one switch, without multicast groups; nothing can sleep
-//! on the file descriptors of a simulated device, and pages of memory cannot be missing. A host that has crashed
-//! does not come back: one that starts again is a new host, which [`Cluster::add_host`] adds at any time.
+//! Real are the engine, the verbs, the connection manager, every packet and its ICRC, retries and
+//! congestion control. Simplified: programs take no time; there is one switch, without multicast
+//! groups; no thread can sleep on the file descriptors of a simulated device; pages of memory
+//! cannot be missing. A host that has crashed does not return: a host that restarts is a new host,
+//! which [`Cluster::add_host`] adds at any time.
 
 mod network;
 mod seeds;
@@ -72,23 +73,23 @@ use world::{Port, SimulatedHost, World};
 
 /// Hosts, a network and a virtual clock.
 ///
-/// All of it is for one thread: another one that uses the hosts at the same time makes runs differ.
+/// Use a cluster from one thread only: with a second thread, runs with the same seed differ.
 pub struct Cluster {
     world: Arc<World>,
     hosts: Vec<HostId>,
     captures: bool,
 }
 
-/// What a host is like.
+/// The properties of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostOptions {
-    /// Its link to the switch.
+    /// The link to the switch.
     pub link: LinkConfig,
     /// The largest IP packet that the link carries, in bytes. With the default, 4200, the path MTU is 4096.
     pub mtu: u32,
-    /// As [`OpenOptions::congestion_control`].
+    /// Whether congestion control is on, as in [`OpenOptions::congestion_control`].
     pub congestion_control: bool,
-    /// As [`OpenOptions::limits`].
+    /// The limits of the device, as in [`OpenOptions::limits`].
     pub limits: Limits,
 }
 
@@ -104,24 +105,24 @@ impl Default for HostOptions {
 }
 
 impl Cluster {
-    /// A cluster without hosts, at time 0. Everything random follows from `seed`: what the network does, QPNs,
-    /// keys and PSNs.
+    /// Creates a cluster without hosts, at time 0. `seed` determines everything random: faults of
+    /// the network, QPNs, keys and PSNs.
     pub fn new(seed: u64) -> Self {
         Self { world: World::new(seed), hosts: Vec::new(), captures: false }
     }
 
-    /// Adds a host with a link as [`HostOptions::default`] says.
+    /// Adds a host with [`HostOptions::default`].
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// No file descriptor is left.
     pub fn add_host(&mut self) -> Result<Host> {
         self.add_host_with(&HostOptions::default())
     }
 
-    /// Adds a host. Its address is 10.0.0.1 for the first one, 10.0.0.2 for the next, and so on.
+    /// Adds a host. The first one has the address 10.0.0.1, the next one 10.0.0.2, and so on.
     ///
     /// # Errors
-    /// As [`Cluster::add_host`].
+    /// Like [`Cluster::add_host`].
     pub fn add_host_with(&mut self, options: &HostOptions) -> Result<Host> {
         let number = self.hosts.len();
         let below = u32::try_from(number + 1).ok().filter(|number| *number < 1 << 24);
@@ -160,39 +161,42 @@ impl Cluster {
         Ok(Host { device, id })
     }
 
-    /// All hosts.
+    /// Returns all hosts.
     pub fn hosts(&self) -> &[HostId] {
         &self.hosts
     }
 
-    /// The network between them.
+    /// Returns the network between the hosts.
     pub fn network(&self) -> Network {
         Network::new(Arc::clone(&self.world))
     }
 
-    /// The virtual time since the cluster was made.
+    /// Returns the virtual time since the cluster was created.
     pub fn now(&self) -> Duration {
         self.world.now().since(Time::ZERO)
     }
 
-    /// Does something to the network when so much time has passed.
+    /// Calls `action` with the network after `delay`.
     pub fn after(&mut self, delay: Duration, action: impl FnOnce(&Network) + Send + 'static) {
         let action = |world: &Arc<World>| action(&Network::new(Arc::clone(world)));
         self.world.act_at(self.world.now() + delay, Box::new(action));
     }
 
-    /// Lets so much time pass without calling programs.
+    /// Advances the time by `duration` without calling programs.
     pub fn run_for(&mut self, duration: Duration) {
         let until = self.world.now() + duration;
         while self.world.advance(until) {}
     }
 
-    /// Calls `step` once for each host, and then for a host whenever something has happened to it: packets
-    /// have arrived, a timer of its device was due, or the time has come for which it asked. Ends when `step`
-    /// returns true, or when `limit` has passed; returns whether it was the former.
+    /// Calls `step` after each event of a host, until `step` returns true. At first calls it once
+    /// for each host.
     ///
-    /// A step is to do what there is to do, and then return: poll completions, look at memory, post. If it
-    /// waits for a completion, the network goes on meanwhile, but no other step is called.
+    /// Events of a host are the arrival of packets, a timer of its device, and a time that a step
+    /// has asked for. Returns true if `step` did, and false when `limit` has passed.
+    ///
+    /// A step does the host's pending work and then returns: it polls completions, polls memory,
+    /// posts. If it waits for a completion, the network continues meanwhile, but no other step is
+    /// called.
     pub fn run_until(&mut self, limit: Duration, mut step: impl FnMut(&Step<'_>) -> bool) -> bool {
         let until = self.world.now() + limit;
         self.world.call_all();
@@ -208,12 +212,12 @@ impl Cluster {
         }
     }
 
-    /// Writes all packets that are sent from now on to a file (pcapng), as they leave their hosts, with the
-    /// virtual time since 1970. `rxe check` and `rxe ladder` show what happened. The file is whole when the
-    /// cluster is dropped.
+    /// Writes all packets sent from now on to a file (pcapng), as they leave their hosts. Their
+    /// timestamps are the virtual time since 1970. `rxe check` and `rxe ladder` read the file,
+    /// which is complete when the cluster is dropped.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub fn capture(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let failed = |e| Error::io("write the capture", e);
         let file = File::create(path).map_err(failed)?;
@@ -221,19 +225,19 @@ impl Cluster {
         self.world.state().star.capture(Box::new(BufWriter::new(file))).map_err(failed)
     }
 
-    /// A number that follows from all packets until now and their times. Two runs of a program with the same
-    /// seed must have the same: if they do not, the program does something that does not follow from the seed,
-    /// such as iterating over a `HashMap`.
+    /// Returns a hash of all packets so far and their times. If two runs of a program with the same
+    /// seed return different numbers, the program depends on something other than the seed, such as
+    /// the iteration order of a `HashMap`.
     pub fn fingerprint(&self) -> u64 {
         self.world.state().star.fingerprint()
     }
 }
 
-/// As a cluster it ends; its hosts stay usable for as long as somebody has them.
+/// Ends the capture. Hosts stay usable while the program has them.
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.captures {
-            // Nobody is left to be told.
+            // Drop cannot return the error.
             let _ = self.world.state().star.end_capture();
         }
     }
@@ -248,7 +252,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// A host of a cluster. It stands for its device: `host.create_pd()`.
+/// A host of a cluster, which dereferences to its device: `host.create_pd()`.
 #[derive(Clone, Debug)]
 pub struct Host {
     device: Device,
@@ -256,25 +260,25 @@ pub struct Host {
 }
 
 impl Host {
-    /// What [`Network`] knows it by.
+    /// Returns the name of the host for [`Network`].
     pub fn id(&self) -> HostId {
         self.id
     }
 
-    /// Its address.
+    /// Returns the address of the host.
     pub fn address(&self) -> IpAddr {
         self.id.address
     }
 
-    /// Its device.
+    /// Returns the device of the host.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// A channel for connections by address and port, whose identifiers use this host's device.
+    /// Creates a channel whose identifiers use this host's device.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// No file descriptor is left.
     pub fn event_channel(&self) -> Result<EventChannel> {
         EventChannel::on(std::slice::from_ref(&self.device))
     }
@@ -288,24 +292,24 @@ impl Deref for Host {
     }
 }
 
-/// The moment of a step of [`Cluster::run_until`].
+/// The host and time of a step of [`Cluster::run_until`].
 pub struct Step<'c> {
     world: &'c World,
     host: HostId,
 }
 
 impl Step<'_> {
-    /// Whose step it is.
+    /// Returns the host whose step it is.
     pub fn host(&self) -> HostId {
         self.host
     }
 
-    /// The virtual time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Duration {
         self.world.now().since(Time::ZERO)
     }
 
-    /// Asks for another step of this host after this time.
+    /// Asks for another step of this host after `delay`.
     pub fn again_after(&self, delay: Duration) {
         self.world.call_at(self.host.number, self.world.now() + delay);
     }

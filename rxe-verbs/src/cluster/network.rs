@@ -1,4 +1,4 @@
-//! The network of a cluster: faults of packets, partitions, and hosts that crash.
+//! The network of a cluster: packet faults, partitions, and hosts that crash.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ pub struct HostId {
 }
 
 impl HostId {
-    /// Its number: the first host of a cluster is 0.
+    /// Returns the number of the host: the first host of a cluster is 0.
     pub fn index(self) -> usize {
         self.number
     }
 
-    /// Its address.
+    /// Returns the address of the host.
     pub fn address(self) -> IpAddr {
         self.address
     }
 }
 
-/// The network of a cluster. What is changed holds for packets that are sent from now on.
+/// The network of a cluster. Changes apply to packets sent from now on.
 #[derive(Clone)]
 pub struct Network {
     world: Arc<World>,
@@ -40,13 +40,13 @@ impl Network {
         Self { world }
     }
 
-    /// Replaces the faults of packets on their way from a host to the switch: loss, duplicates,
-    /// reordering, damage, marks, and a delay beyond that of the links. `only dst=` chooses the
+    /// Replaces the packet faults between hosts and the switch: loss, duplicates, reordering,
+    /// corruption, ECN marks, and a delay in addition to that of the links. `only dst=` selects the
     /// packets to one host. [`FaultPlan::default`] ends all faults.
     ///
     /// # Errors
-    /// [`VerbsError::InvalidAttribute`] if the plan has faults of verbs, or a rule for one direction:
-    /// packets in a network have none.
+    /// [`VerbsError::InvalidAttribute`] if the plan has faults at the verbs, or a rule for one
+    /// direction: packets in a network have no direction.
     pub fn set_faults(&self, faults: &FaultPlan) -> Result<()> {
         let why = if !faults.verbs().is_empty() {
             "faults of verbs belong to a device, not to the network"
@@ -59,7 +59,7 @@ impl Network {
         Err(VerbsError::InvalidAttribute { name: "faults", why: why.into() }.into())
     }
 
-    /// Loses everything that hosts of the one side send to hosts of the other, both ways.
+    /// Drops all packets between the two groups of hosts, in both directions.
     pub fn partition(&self, one: &[HostId], other: &[HostId]) {
         let mut state = self.world.state();
         for (a, b) in pairs(one, other) {
@@ -67,7 +67,8 @@ impl Network {
         }
     }
 
-    /// Loses everything that the hosts `from` send to the hosts `to`; answers arrive.
+    /// Drops all packets from the hosts `from` to the hosts `to`; packets in the other direction
+    /// arrive.
     pub fn cut_one_way(&self, from: &[HostId], to: &[HostId]) {
         let mut state = self.world.state();
         for (from, to) in pairs(from, to) {
@@ -80,13 +81,13 @@ impl Network {
         self.world.state().star.fabric().heal_all();
     }
 
-    /// A host stops for ever: it sends nothing, receives nothing, and its program is not called any more.
-    /// What a program does with its objects from then on has no meaning.
+    /// Crashes a host: it sends and receives nothing any more, and its program is not called again.
+    /// Later use of the host's objects has no defined effect.
     pub fn crash(&self, host: HostId) {
         self.world.crash(host.number);
     }
 
-    /// Packets that the network has handled.
+    /// Returns the counters of the packets that the network has handled.
     pub fn counters(&self) -> SwitchCounters {
         self.world.state().star.counters()
     }

@@ -1,19 +1,19 @@
-//! Runs of a test with many seeds.
+//! Runs a test with many seeds.
 
 use std::env;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The variable that names the only seed to run.
+/// The environment variable with the only seed to run.
 const VARIABLE: &str = "RXE_SEED";
 
-/// Calls `run` with each seed, or, if the environment has `RXE_SEED`, with that one alone. So a test runs a
-/// thousand times, and the seed that it prints when it fails can be run again, with a debugger or a capture.
+/// Calls `run` with each seed, or only with that of `RXE_SEED`, if it is set. So a failing seed,
+/// which the panic message names, can be run again, with a debugger or a capture.
 ///
 /// # Panics
-/// With the first seed with which `run` panics or returns an error; the message names the seed. Or
-/// `RXE_SEED` is no number.
+/// At the first seed for which `run` panics or returns an error; the message names the seed. Also
+/// if `RXE_SEED` is not a number.
 pub fn for_each_seed<E: Debug>(seeds: Range<u64>, mut run: impl FnMut(u64) -> Result<(), E>) {
     let seeds = match env::var(VARIABLE) {
         Err(_) => seeds,

@@ -1,10 +1,12 @@
-//! The events of a cluster, and the virtual time.
+//! The events and the virtual time of a cluster.
 //!
-//! An event is the arrival of a packet at a host, a timer of a host's device, the moment for which a program
-//! asked to be called, or an action. Events of the same time happen in the order in which they were
-//! scheduled, actions first and packets next. So everything follows from the seed and from the program.
+//! An event is the arrival of a packet at a host, a timer of a host's device, a time at which a
+//! program asked to be called, or an action. Simultaneous events happen in the order in which they
+//! were scheduled, but actions come first and packets second. So the seed and the program determine
+//! everything.
 //!
-//! Locks: a shard's before the world's. The world's is not held while a shard is turned or an action runs.
+//! Lock order: a shard's lock before the world's. The world's lock is not held while a shard is
+//! turned or an action runs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -24,55 +26,55 @@ use rxe_sys::SharedFd;
 use crate::os::Simulation;
 use crate::progress::Shard;
 
-/// Something that is done to the network at a time.
+/// A function that changes the network at a scheduled time.
 pub(super) type Action = Box<dyn FnOnce(&Arc<World>) + Send>;
 
-/// The hosts of a cluster, the events that are to come, and the time.
+/// The hosts, the pending events and the time of a cluster.
 pub(super) struct World {
     /// Nanoseconds since the start.
     now: AtomicU64,
     state: Mutex<State>,
 }
 
-/// What the world's lock protects.
+/// The state that the world's lock protects.
 pub(super) struct State {
     pub(super) star: SwitchedNetwork,
     seeds: Rng,
     hosts: Vec<Host>,
     alarms: BinaryHeap<Reverse<(Time, u64, Alarm)>>,
     actions: BTreeMap<(Time, u64), Action>,
-    /// Alarms and actions scheduled so far.
+    /// The number of alarms and actions scheduled so far.
     order: u64,
-    /// Hosts whose programs are to be called.
+    /// Hosts whose programs must be called.
     ready: VecDeque<usize>,
 }
 
-/// A host, as the world sees it.
+/// A host, from the world's point of view.
 struct Host {
-    /// Gone if it is down.
+    /// The shard of the host's device; empty before the device is open and after a crash.
     shard: Weak<Shard>,
     rng: Rng,
-    /// When its device is to be turned; [`Time::MAX`] is never.
+    /// When the device must be turned; [`Time::MAX`] is never.
     timer: Time,
-    /// It is in [`State::ready`].
+    /// The host is in [`State::ready`].
     is_ready: bool,
     is_up: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
-    /// The device of a host is to be turned.
+    /// The device of a host must be turned.
     Device(usize),
-    /// The program of a host is to be called.
+    /// The program of a host must be called.
     Program(usize),
 }
 
-/// What happens next.
+/// The next event.
 enum Event {
-    /// A packet has reached the switch, or an alarm was taken back.
+    /// A packet has reached the switch, or an alarm was cancelled: nothing needs to be done.
     Nothing,
     Action(Action),
-    /// A host's device has something to do: its timer is due, or packets have come.
+    /// A host's device must be turned: its timer is due, or packets have arrived.
     Turn {
         host: usize,
         shard: Weak<Shard>,
@@ -81,12 +83,12 @@ enum Event {
     Program(usize),
 }
 
-/// Numbers of hosts, over all clusters of this process.
+/// The next host number, unique among all clusters of this process.
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl World {
     pub(super) fn new(seed: u64) -> Arc<Self> {
-        // Neighbouring seeds must give unrelated numbers.
+        // Adjacent seeds must give unrelated numbers.
         let mut seeds = Rng::new(Rng::new(seed).next());
         let state = State {
             star: SwitchedNetwork::new(seeds.next()),
@@ -108,7 +110,7 @@ impl World {
         self.state.lock()
     }
 
-    /// Adds a host whose device is about to be opened; its number.
+    /// Adds a host whose device is about to be opened. Returns its number.
     pub(super) fn add(&self) -> usize {
         let mut state = self.state();
         let rng = Rng::new(state.seeds.next());
@@ -117,8 +119,8 @@ impl World {
         state.hosts.len() - 1
     }
 
-    /// The device of the host that was added last is open: the host is connected, and its device turned from
-    /// now on.
+    /// Connects the host that was added last, whose device is open. From now on the device is
+    /// turned.
     pub(super) fn opened(
         &self,
         host: usize,
@@ -132,14 +134,14 @@ impl World {
         debug_assert_eq!(number, host, "each host that stays is connected");
     }
 
-    /// Undoes [`World::add`]: the device could not be opened.
+    /// Undoes [`World::add`], because the device could not be opened.
     pub(super) fn take_back(&self, host: usize) {
         let mut state = self.state();
         state.hosts.truncate(host);
         state.alarms.retain(|Reverse((.., alarm))| *alarm != Alarm::Device(host));
     }
 
-    /// A host stops working.
+    /// Crashes a host.
     pub(super) fn crash(&self, host: usize) {
         let mut state = self.state();
         state.star.detach(host);
@@ -149,13 +151,13 @@ impl World {
         (host.is_ready, host.is_up) = (false, false);
     }
 
-    /// All hosts that are up are to be called.
+    /// Schedules a call of the programs of all hosts that are up.
     pub(super) fn call_all(&self) {
         let mut state = self.state();
         (0..state.hosts.len()).for_each(|host| state.call(host));
     }
 
-    /// The next host whose program is to be called.
+    /// Takes the next host whose program must be called.
     pub(super) fn take_ready(&self) -> Option<usize> {
         let mut state = self.state();
         let host = state.ready.pop_front()?;
@@ -163,19 +165,19 @@ impl World {
         Some(host)
     }
 
-    /// The program of this host is to be called at `at`.
+    /// Schedules a call of this host's program at `at`.
     pub(super) fn call_at(&self, host: usize, at: Time) {
         self.state().set(at, Alarm::Program(host));
     }
 
-    /// `action` is to be done at `at`.
+    /// Schedules `action` at `at`.
     pub(super) fn act_at(&self, at: Time, action: Action) {
         let mut state = self.state();
         let order = state.next_order();
         state.actions.insert((at, order), action);
     }
 
-    /// As [`Simulation::advance`].
+    /// Advances to the next event and runs it, like [`Simulation::advance`].
     pub(super) fn advance(self: &Arc<Self>, until: Time) -> bool {
         let event = {
             let mut state = self.state();
@@ -194,7 +196,7 @@ impl World {
             Event::Program(host) => self.state().call(host),
             Event::Turn { host, shard, timer } => {
                 let Some(shard) = shard.upgrade() else { return true };
-                // If the device has failed, the next verb says so.
+                // If the device has failed, the next verb returns the error.
                 let _ = shard.drive(timer);
                 self.state().call(host);
             }
@@ -231,7 +233,7 @@ impl State {
         [action, alarm, self.star.next_event()].into_iter().flatten().min()
     }
 
-    /// What happens at `now`.
+    /// Takes the event that happens at `now`.
     fn take(&mut self, now: Time) -> Event {
         if let Some(entry) = self.actions.first_entry()
             && entry.key().0 <= now
@@ -263,7 +265,7 @@ impl State {
     }
 }
 
-/// A host, as its device sees it.
+/// The environment of a host's device.
 pub(super) struct SimulatedHost {
     world: Arc<World>,
     number: usize,
@@ -307,7 +309,7 @@ impl Simulation for SimulatedHost {
     }
 }
 
-/// A host's way onto the network.
+/// The backend of a host.
 pub(super) struct Port {
     world: Arc<World>,
     host: usize,
@@ -320,7 +322,7 @@ impl Port {
         let capabilities = Capabilities {
             name: "cluster",
             link_mtu: mtu as usize,
-            // As little as a link takes ahead.
+            // As little as a link accepts in advance.
             tx: TxLimits { burst_segments: 4, batch_bytes: 16 << 10, ..TxLimits::default() },
             src_port: SrcPort::Any,
             recv_buffer: 0,
@@ -381,7 +383,7 @@ impl Backend for Port {
     }
 }
 
-/// Packets and bytes that wait in a batch.
+/// Returns the packets and bytes that wait in a batch.
 fn pending(batch: &TxBatch) -> (u64, u64) {
     batch.pending().iter().fold((0, 0), |(packets, bytes), burst| {
         (packets + burst.packets() as u64, bytes + burst.bytes.len() as u64)

@@ -1,4 +1,4 @@
-//! Channels: where programs learn what happened to their identifiers. `rdma_event_channel`.
+//! Event channels, from which programs take the events of their identifiers. `rdma_event_channel`.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -21,33 +21,35 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::os::{Environment, until};
 
-/// One descriptor for the events of many identifiers, on any number of devices.
+/// A channel with one descriptor for the events of many identifiers. These may use any number of
+/// devices.
 #[derive(Clone, Debug)]
 pub struct EventChannel {
     pub(super) inner: Arc<ChannelInner>,
 }
 
 impl EventChannel {
-    /// A channel whose identifiers find their devices by themselves: any of this host, opened over
-    /// UDP sockets when they are needed.
+    /// Creates a channel whose identifiers use any device of this host. Devices are opened over UDP
+    /// sockets when they are needed.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// No file descriptor is left.
     pub fn new() -> Result<Self> {
         Ok(Self::with_source(devices::of_host(), EventFd::new()?))
     }
 
-    /// A channel whose identifiers use these devices.
+    /// Creates a channel whose identifiers use these devices.
     ///
     /// # Errors
-    /// As [`EventChannel::new`].
+    /// Like [`EventChannel::new`].
     pub fn on(devices: &[Device]) -> Result<Self> {
         let of_first = devices.first().map(|device| device.shard().environment().clone());
         let environment = of_first.unwrap_or(Environment::System);
         Ok(Self::make(Arc::new(Given(devices.to_vec())), environment, EventFd::new()?))
     }
 
-    /// A channel that has this descriptor, and whose identifiers get their devices from `source`.
+    /// Creates a channel that uses this descriptor. Its identifiers get their devices from
+    /// `source`.
     pub fn with_source(source: Arc<dyn DeviceSource>, fd: EventFd) -> Self {
         Self::make(source, Environment::System, fd)
     }
@@ -57,20 +59,20 @@ impl EventChannel {
         Self { inner: Arc::new(ChannelInner { queue, turn, devices, environment }) }
     }
 
-    /// Makes an identifier for connections ([`PortSpace::Tcp`]) or datagrams ([`PortSpace::Udp`]),
-    /// whose events come through this channel.
+    /// Creates an identifier whose events this channel delivers. It is for connections
+    /// ([`PortSpace::Tcp`]) or datagrams ([`PortSpace::Udp`]).
     ///
     /// # Errors
-    /// There is no randomness.
+    /// The kernel provides no random numbers.
     pub fn create_id(&self, space: PortSpace) -> Result<CmId> {
         CmId::new(&self.inner, space)
     }
 
-    /// The next event; `None` if there is none within `timeout` (which may be zero; `None` waits for
-    /// ever).
+    /// Takes the next event; returns `None` if there is none within `timeout`. A `timeout` of zero
+    /// does not wait, and `None` waits without limit.
     ///
     /// # Errors
-    /// The system does not let it sleep, or the program has closed its descriptor.
+    /// The process cannot sleep, or the program has closed the descriptor.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let environment = &self.inner.environment;
         let deadline = timeout.map_or(Time::MAX, |t| environment.now() + t);
@@ -99,11 +101,11 @@ impl EventChannel {
         }
     }
 
-    /// The oldest event, as `f` makes it known to the program; those for which `f` returns `None` are
-    /// skipped. `None` if no event waits.
+    /// Takes the oldest event that `f` maps to a value; skips events for which `f` returns `None`.
+    /// Returns `None` if no event waits.
     ///
-    /// The events of a channel are processed one after the other, whichever threads take them: a thread
-    /// that takes the second event of a connection finds what the first one has made.
+    /// The events of a channel are processed one after the other, whichever threads take them, so a
+    /// thread that takes the second event of a connection finds the results of the first one.
     pub fn take_event<R>(&self, mut f: impl FnMut(CmEvent) -> Option<R>) -> Option<R> {
         let _turn = self.inner.turn.lock();
         while let Some(pending) = self.inner.queue.take() {
@@ -114,15 +116,16 @@ impl EventChannel {
         None
     }
 
-    /// Refuses to sleep on what the program may have opened under the number of its descriptor.
+    /// Checks that the program has not closed the descriptor: its number may belong to another file
+    /// then.
     ///
     /// # Errors
-    /// The program has closed it.
+    /// The program has closed the descriptor.
     pub fn ensure(&self) -> Result<()> {
         Ok(self.inner.queue.fd.ensure()?)
     }
 
-    /// Whether its devices are those of a [`crate::cluster`].
+    /// Returns whether the channel's devices belong to a [`crate::cluster`].
     #[cfg(feature = "tokio")]
     pub(crate) fn is_simulated(&self) -> bool {
         self.inner.environment.is_simulated()
@@ -131,7 +134,7 @@ impl EventChannel {
     /// Waits for the next event.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], and as [`EventChannel::get_event`].
+    /// [`Error::TimedOut`], and the errors of [`EventChannel::get_event`].
     pub fn wait_event(&self, timeout: Duration) -> Result<CmEvent> {
         let event = self.get_event(Some(timeout))?;
         event.ok_or(Error::TimedOut { what: "connection event", after: timeout })
@@ -139,7 +142,7 @@ impl EventChannel {
 }
 
 impl CmId {
-    /// Lets events come through another channel from now on.
+    /// Moves the identifier to another channel, with its waiting events.
     pub fn migrate(&self, channel: &EventChannel) {
         let mut state = self.state();
         self.inner.id_queue.migrate(&channel.inner.queue);
@@ -149,7 +152,7 @@ impl CmId {
     }
 }
 
-/// Readable while [`EventChannel::get_event`] may have something.
+/// The descriptor is readable while [`EventChannel::get_event`] may return an event.
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.queue.fd.as_fd()

@@ -1,5 +1,5 @@
-//! The connection manager of a device. It makes progress with the device's engine, under the shard's
-//! lock.
+//! The connection manager of a device. It takes its turns with the device's engine, under the
+//! shard's lock.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -21,24 +21,24 @@ use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
 use crate::progress::{CmList, ConnectionManager, Timers};
 
-/// The connection manager of a device, with the event queues of the program's IDs.
+/// A device's connection manager and the event queues of the program's identifiers.
 pub(crate) struct CmPort {
     pub(super) manager: Manager,
     device: WeakDevice,
     ids: HashMap<ConnId, Arc<IdQueue>>,
     listeners: HashMap<ListenerId, Vec<Entry>>,
     services: HashMap<u64, ListenerId>,
-    /// Questions to peers leave from sockets of their own.
+    /// Liveness questions to peers leave from their own sockets.
     asks_by_socket: bool,
 }
 
-/// Whether and how a device's connection manager asks if peers are still there.
+/// Whether and how a device's connection manager asks whether peers still exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keepalive {
     Off,
-    /// From sockets of their own, so that an ICMP message about a question is heard.
+    /// From separate sockets, so that an ICMP message about a question is received.
     BySocket,
-    /// As other messages: a firewall may let through no other source port.
+    /// Like other messages, because a firewall may let no other source port through.
     AsMessage,
 }
 
@@ -46,15 +46,16 @@ enum Keepalive {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listen {
     pub(super) service_id: u64,
-    /// May be unspecified.
+    /// The address, which may be unspecified.
     pub(super) address: IpAddr,
-    /// Whether an unspecified address means its own family only.
+    /// Whether an unspecified address covers only its own family.
     pub(super) afonly: bool,
-    /// Requests that may wait; 0 is as many as allowed.
+    /// The number of requests that may wait; 0 means the maximum.
     pub(super) backlog: usize,
 }
 
-/// An identifier that listens on a service. Several identifiers may, on different addresses.
+/// An identifier that listens on a service. Several may listen on one service, on different
+/// addresses.
 struct Entry {
     id_queue: Arc<IdQueue>,
     wanted: Listen,
@@ -64,25 +65,26 @@ struct Entry {
 const MAX_BACKLOG: usize = 1024;
 
 impl Device {
-    /// Disconnects all connections made by address, and answers peers that have disconnected once more.
-    /// For programs that end without dropping their objects. No events follow. Returns `false` if the
-    /// device was busy for longer than `timeout`: a program may end in the middle of a call.
+    /// Disconnects all connections established by address. Repeats the answer to peers that have
+    /// disconnected. For programs that end without dropping their objects. No events follow.
+    /// Returns `false` if the device was busy for longer than `timeout`: a program may end in the
+    /// middle of a call.
     pub fn disconnect_all(&self, timeout: Duration) -> bool {
         if self.shard().bare_within(timeout, |_| ()).is_none() {
             return false;
         }
         if self.shard().with(|core| core.has_cm()).unwrap_or(false) {
-            // If the device has failed, nobody can be told.
+            // If the device has failed, no peer can be told.
             let _ = self.with_cm(|port, now| port.disconnect_all(now));
         }
         true
     }
 
-    /// Listens for an identifier.
+    /// Listens for an identifier, also for requests that other processes receive.
     pub(super) fn listen(&self, wanted: Listen, id_queue: &Arc<IdQueue>) -> Result<ListenerId> {
         let listener = self.with_cm(|port, now| port.listen(now, wanted, id_queue))??;
         let (service, at) = wanted.at();
-        // From now on, requests that have reached other processes come here too.
+        // From now on, requests that other processes received arrive here too.
         if let Some(groups) = self.port_groups()
             && let Err(e) = groups.listen(service, at)
         {
@@ -97,7 +99,7 @@ impl Device {
 
     /// Undoes [`Device::listen`].
     pub(super) fn unlisten(&self, listener: ListenerId, id_queue: &Arc<IdQueue>) {
-        // If the device has failed, nobody listens any more.
+        // If the device has failed, its listeners have ended.
         let ended = self.with_cm(|port, now| port.unlisten(now, listener, id_queue));
         for wanted in ended.unwrap_or_default() {
             if let Some(groups) = self.port_groups() {
@@ -107,7 +109,7 @@ impl Device {
         }
     }
 
-    /// Calls `f` with the device's connection manager. The first call makes it.
+    /// Calls `f` with the device's connection manager. The first call creates it.
     pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut CmPort, Time) -> R) -> Result<R> {
         let make = || {
             let config = CmConfig {
@@ -127,14 +129,15 @@ impl Device {
 }
 
 impl Listen {
-    /// The service and the address, as backends take it; `None` is all addresses.
+    /// Returns the service and the address for the port groups; `None` is all addresses.
     fn at(self) -> (u64, Option<IpAddr>) {
         let Self { service_id, address, afonly, .. } = self;
         let all = address.is_unspecified() && address.is_ipv6() && !afonly;
         (service_id, (!all).then_some(address))
     }
 
-    /// Somebody listens there; on `address`, if that is another process.
+    /// Returns the error of a service that is taken; by a listener on `address` if in another
+    /// process.
     fn taken(self, address: Option<IpAddr>) -> Error {
         let port = PortSpace::of_service(self.service_id).map_or(0, |(_, port)| port);
         Error::ListenedTo { asked: SocketAddr::new(self.address, port), taken: address }
@@ -203,7 +206,7 @@ impl CmPort {
         }
     }
 
-    /// Passes events to the programs and messages to the engine.
+    /// Passes events to the program and messages to the engine.
     pub(super) fn flush(&mut self, now: Time, engine: &mut Engine) {
         let mut ended = Vec::new();
         while let Some(event) = self.manager.poll_event() {
@@ -213,7 +216,7 @@ impl CmPort {
                 ended.push(id);
             }
         }
-        // After all events: a connection may have had several left.
+        // After all events, because a connection may have had several.
         for id in ended {
             self.ids.remove(&id);
         }
@@ -235,7 +238,7 @@ impl CmPort {
         self.manager.handle_mad(now, route, &mad);
     }
 
-    /// Takes requests for an identifier.
+    /// Listens for an identifier. Identifiers on different addresses share the manager's listener.
     fn listen(&mut self, now: Time, wanted: Listen, id_queue: &Arc<IdQueue>) -> Result<ListenerId> {
         let Listen { service_id, backlog, .. } = wanted;
         let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
@@ -259,14 +262,15 @@ impl CmPort {
         Ok(listener)
     }
 
-    /// Each identifier that listens on a service adds its backlog.
+    /// Sets the listener's backlog to the sum of its identifiers' backlogs.
     fn update_backlog(&mut self, listener: ListenerId) {
         let entries = self.listeners.get(&listener).into_iter().flatten();
         let backlog = entries.map(|entry| entry.wanted.backlog).sum();
         self.manager.set_backlog(listener, backlog);
     }
 
-    /// Undoes [`CmPort::listen`]; what is not listened to any more.
+    /// Undoes [`CmPort::listen`]. Returns the services and addresses that are no longer listened
+    /// to.
     fn unlisten(
         &mut self,
         now: Time,
@@ -294,8 +298,8 @@ impl CmPort {
         self.ids.insert(id, Arc::clone(id_queue));
     }
 
-    /// Destroys a connection, which the program does not need any more. If it has ended, `id` may be
-    /// that of another connection, with another event queue, which stays.
+    /// Destroys a connection that the program does not need any more. If the connection has ended,
+    /// `id` may belong to another connection with another event queue, which stays.
     pub(super) fn destroy(&mut self, now: Time, id: ConnId, id_queue: &Arc<IdQueue>) {
         if self.ids.get(&id).is_some_and(|m| Arc::ptr_eq(m, id_queue)) {
             self.ids.remove(&id);
@@ -309,13 +313,13 @@ impl CmPort {
         self.manager.close_at_exit(now);
     }
 
-    /// Refuses a request or an answer without telling the program.
+    /// Rejects a request or an answer without telling the program.
     pub(super) fn refuse(&mut self, id: ConnId, reason: RejReason) {
-        // If the connection has ended already, the peer needs no refusal.
+        // If the connection has ended already, the peer needs no rejection.
         let _ = self.reject(id, reason, &[]);
     }
 
-    /// Refuses a request or an answer. The ID may be that of another connection afterwards.
+    /// Rejects a request or an answer. Afterwards the ID may belong to another connection.
     pub(super) fn reject(
         &mut self,
         id: ConnId,
@@ -327,8 +331,8 @@ impl CmPort {
         Ok(())
     }
 
-    /// Answers a query. The manager itself repeats the answer, if need be, as long as it keeps the
-    /// query. The ID may be that of another connection afterwards.
+    /// Answers a query. The manager repeats the answer if necessary, as long as it keeps the query.
+    /// Afterwards the ID may belong to another connection.
     pub(super) fn answer_sidr(
         &mut self,
         now: Time,
@@ -342,7 +346,7 @@ impl CmPort {
 
     fn dispatch(&mut self, now: Time, event: cm::CmEvent, max_mtu: Mtu) {
         let id = event.id();
-        // Not left to the program, which would be woken and then find no event.
+        // Rejected here, because the program would be woken and then find no event.
         if let cm::CmEvent::Request { req, .. } = &event
             && Mtu::from_verbs(req.path_mtu).is_some_and(|asked| asked > max_mtu)
         {
@@ -366,7 +370,7 @@ impl CmPort {
                 id_queue
             }
             (None, None) => {
-                // No identifier listens on that address, or it is gone.
+                // No identifier listens on that address any more.
                 let reason = RejReason::INVALID_SERVICE_ID;
                 if self.manager.reject(id, reason, &[], &[]).is_err() {
                     self.manager.destroy(now, id);
@@ -381,7 +385,7 @@ impl CmPort {
         }
     }
 
-    /// The identifier that listens on the address that a request is for.
+    /// Returns the identifier that listens on the address to which a request was sent.
     fn entry(&self, listener: ListenerId, header: Option<&[u8; 36]>) -> Option<Arc<IdQueue>> {
         let asked = IpCmHeader::parse(header?)?.dst;
         let entries = self.listeners.get(&listener)?;
@@ -397,7 +401,7 @@ impl CmPort {
     }
 }
 
-/// Destroys requests that nobody can take any more.
+/// Destroys requests that no program can take any more.
 pub(super) fn destroy_requests(requests: Vec<Request<IdInner>>) {
     for Request { device, conn, id_queue } in requests {
         if let Some(device) = device.upgrade() {
@@ -442,14 +446,16 @@ mod tests {
             event.id
         }
 
-        /// Asserts that neither the identifier nor the port names a connection, so the manager may reuse its ID.
+        /// Asserts that neither the identifier nor the port names a connection. Then the manager
+        /// may reuse its ID.
         fn names_none(&self, id: &CmId) {
             assert_eq!(id.state().conn, None);
             assert!(self.device.with_cm(|port, _| port.ids.is_empty()).unwrap());
         }
     }
 
-    /// One host asks another; `answer` gets both, and the identifiers of the two ends.
+    /// Sends a request from one host to another. Calls `answer` with both hosts and the identifiers
+    /// of the two ends.
     fn ask(space: PortSpace, answer: impl FnOnce([&Host; 2], [&CmId; 2])) {
         let (client, server) = (Host::new(1), Host::new(2));
         let listener = server.channel.create_id(space).unwrap();

@@ -1,4 +1,4 @@
-//! Connecting, on both sides. `rdma_connect`, `rdma_listen`, `rdma_accept`, `rdma_reject`,
+//! Connecting, on both ends. `rdma_connect`, `rdma_listen`, `rdma_accept`, `rdma_reject`,
 //! `rdma_disconnect`.
 
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::error::{Error, Result};
 use crate::objects::QueuePair;
 
 impl CmId {
-    /// Takes requests for its port from now on, with room for `backlog` that are not taken as events
-    /// yet (0 is as many as allowed). Each is a [`super::CmEventKind::ConnectRequest`]. Requests that find no
-    /// room are dropped; their senders repeat them.
+    /// Listens on the identifier's port. Each request is a [`super::CmEventKind::ConnectRequest`].
+    /// `backlog` is the number of requests that may wait until the program takes them; 0 means the
+    /// maximum. Requests that find no room are dropped; their senders repeat them.
     ///
     /// # Errors
-    /// It has no port, or somebody listens there already.
+    /// The identifier is connected, no device is found, or the port has a listener already.
     pub fn listen(&self, backlog: usize) -> Result<()> {
         let mut state = self.state();
         if state.stage == Stage::Idle {
-            // As with a kernel, not of both families.
+            // Like the kernel, listens for IPv4 only.
             let any = std::net::SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0));
             self.bind(&mut state, any)?;
         }
@@ -39,7 +39,7 @@ impl CmId {
         let local = state.local.ok_or_else(|| invalid("bind it first"))?;
         let devices = match &state.device {
             Some(device) => vec![device.clone()],
-            // Bound to a loopback address that no device has.
+            // The identifier is bound to a loopback address that no device has.
             None if local.ip().is_loopback() => Vec::new(),
             None => state.channel.devices.all(),
         };
@@ -61,7 +61,7 @@ impl CmId {
                 Err(e) => failed = Some(e),
             }
         }
-        // Of all devices some may be broken; but a port that is taken on one is taken.
+        // Some devices may be broken, but a port that is taken on one device is taken.
         let taken = failed.as_ref().is_some_and(|e| e.errno() == libc::EADDRINUSE);
         if let Some(e) = failed
             && (listening.is_empty() || taken)
@@ -76,7 +76,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Asks the peer for a connection, or for its datagram service. An event tells what it says.
+    /// Asks the peer for a connection, or for its datagram service. An event reports the answer.
     ///
     /// # Errors
     /// The route is not resolved, there is no queue pair, or a parameter is out of range.
@@ -159,8 +159,8 @@ impl CmId {
     /// [`super::CmEventKind::Established`] follows.
     ///
     /// # Errors
-    /// There is nothing to accept, or no queue pair, or it cannot be brought up: the request is
-    /// refused then.
+    /// There is no request, or no queue pair. If the queue pair cannot be brought up, the request
+    /// is refused.
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
         let mut state = self.state();
         let (Stage::Requested, Some(conn), Some(device)) =
@@ -182,7 +182,7 @@ impl CmId {
         }
         let retry_count = state.agreed.retry_count;
         state.take_param(param, &device);
-        // The asking side decides.
+        // The requesting end decides the retry count.
         state.agreed.retry_count = retry_count;
         let mut rep = Rep {
             local_qpn: qpn,
@@ -190,14 +190,14 @@ impl CmId {
             responder_resources: state.agreed.responder_resources,
             initiator_depth: state.agreed.initiator_depth,
             target_ack_delay: 15,
-            // There is no alternate path.
+            // 1 means that no alternate path is supported.
             failover_accepted: 1,
             end_to_end_flow_control: param.flow_control,
             rnr_retry_count: param.rnr_retry_count.min(7),
             srq: state.qp.as_ref().map_or(param.srq, |qp| qp.srq().is_some()),
             ..Rep::default()
         };
-        // First, so that the program may try again with less.
+        // Before the queue pair changes, so that the program may try again with less data.
         fill(&mut rep.private_data, &[], &param.private_data)?;
         if let Some(qp) = state.qp.clone()
             && let Err(e) = bring_up(&state, &qp)
@@ -213,19 +213,19 @@ impl CmId {
         Ok(())
     }
 
-    /// Refuses a request, or the peer's acceptance, with up to 148 bytes (136 for a datagram
-    /// service) that say why.
+    /// Rejects a request, or the peer's acceptance. `private_data` has up to 148 bytes (136 for a
+    /// datagram service).
     ///
     /// # Errors
-    /// There is nothing to refuse.
+    /// There is nothing to reject.
     pub fn reject(&self, private_data: &[u8]) -> Result<()> {
         self.reject_with(RejReason::CONSUMER_DEFINED, private_data)
     }
 
-    /// Refuses it for a reason other than the program's own.
+    /// Rejects a request or an acceptance for the given reason.
     ///
     /// # Errors
-    /// There is nothing to refuse.
+    /// There is nothing to reject.
     pub fn reject_with(&self, reason: RejReason, private_data: &[u8]) -> Result<()> {
         let mut state = self.state();
         let (Stage::Requested | Stage::Replied, Some(conn), Some(device)) =
@@ -249,11 +249,11 @@ impl CmId {
         Ok(())
     }
 
-    /// Tells the peer, which accepts, that this side is ready: after a
+    /// Tells the peer that this end is ready. Called after a
     /// [`super::CmEventKind::ConnectResponse`], when the program has brought its queue pair up.
     ///
     /// # Errors
-    /// The peer has not accepted, or has given up.
+    /// The peer has not accepted, or has abandoned the connection.
     pub fn establish(&self) -> Result<()> {
         let mut state = self.state();
         self.establish_in(&mut state)
@@ -270,12 +270,14 @@ impl CmId {
         Ok(())
     }
 
-    /// A packet has come on a queue pair whose connection is accepted: the peer is ready, though its RTU
-    /// has not arrived. The manager notices that by itself for queue pairs of the device's first shard;
-    /// for others it repeats the REP, which a peer answers with another RTU.
+    /// Reports that a packet has arrived on an accepted connection: the peer is ready, though its
+    /// RTU has not arrived.
+    ///
+    /// The manager detects this by itself for queue pairs of the device's first shard. For others
+    /// it repeats the REP, which a peer answers with another RTU.
     ///
     /// # Errors
-    /// There is no connection, not even a request for one, or the device has failed.
+    /// There is neither a connection nor a request for one, or the device has failed.
     pub fn notify_established(&self) -> Result<()> {
         let state = self.state();
         let (Some(conn), Some(device)) = (state.conn, state.device.clone()) else {
@@ -285,11 +287,11 @@ impl CmId {
         device.with_cm(|port, _| port.manager.communication_established(conn))
     }
 
-    /// Ends the connection, or agrees to its end. The queue pair goes into the error state: what is
-    /// posted completes as flushed.
+    /// Ends the connection, or confirms that the peer has ended it. The queue pair enters the error
+    /// state: posted requests complete as flushed.
     ///
     /// # Errors
-    /// It is not connected.
+    /// The identifier is not connected.
     pub fn disconnect(&self) -> Result<()> {
         let mut state = self.state();
         let (Some(conn), Some(device)) = (state.conn, state.device.clone()) else {
@@ -305,29 +307,29 @@ impl CmId {
         Ok(())
     }
 
-    /// Whether a connection has been asked for, by either side, whatever became of it.
+    /// Returns whether either end has requested a connection, whatever its result.
     pub fn was_begun(&self) -> bool {
         use Stage::{AddrResolved, Bound, Idle, Listening, RouteResolved};
         !matches!(self.state().stage, Idle | Bound | AddrResolved | RouteResolved | Listening)
     }
 
-    /// The attributes, and which, that take the program's own queue pair into a state: INIT, RTR once
-    /// the peer is known, RTS. `rdma_init_qp_attr`.
+    /// Returns attributes and mask that take the program's own queue pair into a state. The states
+    /// are INIT, RTR once the peer is known, and RTS. `rdma_init_qp_attr`.
     ///
     /// # Errors
-    /// The state is another one, or the peer is not known yet.
+    /// The state is a different one, or the peer is not known yet.
     pub fn init_qp_attr(&self, to: QpState) -> Result<(QpAttr, AttrMask)> {
         let state = self.state();
         state.qp_attr(self.is_datagram(), to)
     }
 
-    /// The PSN that the peer's first request shall have.
+    /// Returns the PSN that the peer's first request must have.
     pub fn psn(&self) -> rxe_core::types::Psn {
         self.state().psn
     }
 
-    /// Sets the parameters with which a request is going to be accepted, for a program that brings its own
-    /// queue pair up before it calls [`CmId::accept`]. Without a request it does nothing.
+    /// Sets the parameters with which a request will be accepted. For a program that brings its own
+    /// queue pair up before it calls [`CmId::accept`]. Does nothing without a request.
     pub fn set_conn_param(&self, param: &ConnParam) {
         let mut state = self.state();
         if let (Stage::Requested, Some(device)) = (state.stage, state.device.clone()) {
@@ -341,7 +343,7 @@ impl CmId {
         matches!(self.inner.space, PortSpace::Udp | PortSpace::Ipoib)
     }
 
-    /// The number of its queue pair.
+    /// Returns the number of the identifier's queue pair, or of the program's own one.
     fn qpn_for(&self, state: &mut State, param: &ConnParam) -> Result<Qpn> {
         if let Some(qp) = &state.qp {
             return Ok(qp.qpn());
@@ -352,12 +354,12 @@ impl CmId {
 }
 
 impl State {
-    /// What the program asks for, within what the peer and the device allow.
+    /// Takes the program's parameters, limited to what the peer and the device allow.
     fn take_param(&mut self, param: &ConnParam, device: &Device) {
         let limit = device.limits().max_rd_atomic;
         let (mut depth, mut resources) = (param.initiator_depth, param.responder_resources);
         if matches!(self.stage, Stage::Requested) {
-            // All that the peer offers, or wants, if the program says "as much as possible".
+            // The maximum means everything that the peer offers or wants.
             if depth == u8::MAX {
                 depth = self.agreed.initiator_depth;
             }
@@ -376,7 +378,7 @@ impl State {
         }
     }
 
-    /// See [`CmId::init_qp_attr`].
+    /// Returns attributes and mask for [`CmId::init_qp_attr`].
     pub(super) fn qp_attr(&self, datagram: bool, to: QpState) -> Result<(QpAttr, AttrMask)> {
         let attr = QpAttr { qp_state: to, ..QpAttr::default() };
         let service = self.agreed.service;
@@ -416,7 +418,7 @@ impl State {
                     dest_qp_num: self.agreed.remote_qpn,
                     rq_psn: self.psn,
                     max_dest_rd_atomic: self.agreed.responder_resources,
-                    // 0.64 ms, where kernels have the longest there is.
+                    // 0.64 ms. Kernels use the longest value there is.
                     min_rnr_timer: RnrTimer::new(12).unwrap_or_default(),
                     ..attr
                 };
@@ -446,7 +448,7 @@ impl State {
         })
     }
 
-    /// The way to the peer.
+    /// Returns the address vector that leads to the peer.
     pub(super) fn address_vector(&self) -> Result<AddressVector> {
         let (Some(local), Some(peer), Some(device)) = (self.local, self.peer, &self.device) else {
             return Err(invalid("the peer's address is not known yet"));
@@ -462,7 +464,7 @@ impl State {
     }
 }
 
-/// Takes the identifier's queue pair, in INIT, to RTS.
+/// Takes the identifier's queue pair from INIT to RTS.
 pub(super) fn bring_up(state: &State, qp: &Arc<QueuePair>) -> Result<()> {
     for to in [QpState::Rtr, QpState::Rts] {
         let (attr, mask) = state.qp_attr(false, to)?;
@@ -471,7 +473,7 @@ pub(super) fn bring_up(state: &State, qp: &Arc<QueuePair>) -> Result<()> {
     Ok(())
 }
 
-/// Puts the program's data behind a header of the manager's.
+/// Writes the manager's header and the program's data into a message.
 fn fill(room: &mut [u8], header: &[u8], data: &[u8]) -> Result<()> {
     debug_assert!(header.is_empty() || header.len() == IP_CM_LEN);
     let (head, rest) = room.split_at_mut(header.len());
@@ -484,7 +486,7 @@ fn too_long() -> Error {
     invalid("the message has no room for so much private data")
 }
 
-/// What the peer's message says about its wait for acknowledgements.
+/// Converts the ACK timeout of a peer's message, limited to valid codes.
 pub(super) fn ack_timeout(code: u8) -> AckTimeout {
     AckTimeout::new(code.clamp(1, 31)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Which device leads to an address. IBTA annex A11; `rdma_resolve_addr`.
+//! Finds the device that leads to an address. IBTA annex A11; `rdma_resolve_addr`.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,34 +13,34 @@ use rxe_sys::PerProcess;
 use crate::device::{Device, DeviceInfo, WeakDevice};
 use crate::error::{Error, Result};
 
-/// Where a channel's identifiers get their devices from.
+/// A source of devices for a channel's identifiers.
 pub trait DeviceSource: Send + Sync {
-    /// The device that has this address.
+    /// Returns the device that has this address.
     ///
     /// # Errors
-    /// There is none, or it cannot be opened.
+    /// No device has the address, or the device cannot be opened.
     fn with_address(&self, address: IpAddr) -> Result<Device>;
 
-    /// The device that leads to a peer, and its address to use towards it: the one from which the
-    /// system would send, or that of an endpoint of layer 2 on the peer's network.
+    /// Returns the device that leads to a peer, and the own address to use. The address is the one
+    /// from which the kernel would send, or that of a layer 2 endpoint on the peer's network.
     ///
     /// # Errors
-    /// The system knows no way, no device has that address, or it cannot be opened.
+    /// The kernel has no route, no device has that address, or the device cannot be opened.
     fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
         let own = source_for(peer, &self.known());
         let own = own.map_err(|e| Error::io("find a route to the peer", e))?;
         Ok((self.with_address(own)?, own))
     }
 
-    /// The devices among which [`DeviceSource::with_address`] chooses, as they are now.
+    /// Lists the devices among which [`DeviceSource::with_address`] chooses.
     fn known(&self) -> Vec<DeviceInfo>;
 
-    /// All devices that can be opened: those that an unspecified address means.
+    /// Returns all devices that can be opened. An unspecified address covers them all.
     fn all(&self) -> Vec<Device>;
 }
 
-/// The devices of this host, opened when they are first needed. Those that this crate opened for
-/// other channels of this process, and that are still open, are used again.
+/// Returns the source of this host's devices. It opens a device when it is first needed. Channels
+/// of this process share the devices that are still open.
 pub(super) fn of_host() -> Arc<dyn DeviceSource> {
     static HOST: PerProcess<Arc<Host>> = PerProcess::new();
     Arc::<Host>::clone(HOST.get())
@@ -54,7 +54,7 @@ struct Host {
 impl Host {
     fn open(&self, info: &DeviceInfo) -> Result<Device> {
         let mut open = self.open.lock();
-        // One whose interface was removed is another device.
+        // A new interface of the same name is another device.
         if let Some(device) = open.get(info.name()).and_then(WeakDevice::upgrade)
             && !device.is_removed()
         {
@@ -82,7 +82,7 @@ impl DeviceSource for Host {
     }
 }
 
-/// These devices and no others.
+/// A source of exactly these devices.
 pub(super) struct Given(pub(super) Vec<Device>);
 
 impl DeviceSource for Given {
@@ -92,7 +92,8 @@ impl DeviceSource for Given {
         device.cloned().ok_or_else(|| none(address))
     }
 
-    /// Where the system would use a device that is not among these, one of the peer's family.
+    /// Returns the kernel's choice of device or, if it is not among these, one that reaches the
+    /// peer.
     fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
         let is_simulated = |device: &Device| device.shard().environment().is_simulated();
         if !self.0.iter().any(is_simulated)
@@ -116,13 +117,13 @@ impl DeviceSource for Given {
     }
 }
 
-/// The own address to use towards a peer, if these devices may be used.
+/// Returns the own address to use towards a peer.
 ///
-/// The system knows nothing of endpoints of layer 2. So one that is on the peer's network goes first,
-/// unless an interface of the host is too. One that has the peer's address itself is the last choice:
-/// another process may have it.
+/// The kernel does not know layer 2 endpoints. So an endpoint on the peer's network is chosen
+/// first, unless an interface of the host is on that network too. An endpoint that has the peer's
+/// address itself is the last choice, because another process may share that address.
 fn source_for(peer: SocketAddr, devices: &[DeviceInfo]) -> io::Result<IpAddr> {
-    // The own address is mapped into IPv6 if the peer's is.
+    // The own address is mapped into IPv6 if the peer's address is.
     if let IpAddr::V4(plain) = peer.ip().to_canonical()
         && peer.is_ipv6()
     {
@@ -144,14 +145,14 @@ fn source_for(peer: SocketAddr, devices: &[DeviceInfo]) -> io::Result<IpAddr> {
     }
 }
 
-/// The own address from which the system would send to a peer.
+/// Returns the own address from which the kernel would send to a peer.
 fn system_source(peer: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // Nothing is sent; port 0 cannot be connected to.
+    // `connect` sends nothing here, and refuses port 0.
     let mut peer = peer;
     peer.set_port(peer.port().max(1));
     socket.connect(peer)?;

@@ -5,17 +5,17 @@ use rxe_core::cm::CmError;
 
 use crate::error::Error;
 
-/// The call is not valid now, or with these arguments.
+/// Returns the error of a call that is not valid now, or with these arguments.
 pub(super) fn invalid(why: &'static str) -> Error {
     VerbsError::InvalidRequest { why }.into()
 }
 
-/// As if a system call that does `what` had failed.
+/// Returns the error of a failed system call that does `what`.
 pub(super) fn os(what: &'static str, errno: i32) -> Error {
     Error::Io { what, source: std::io::Error::from_raw_os_error(errno) }
 }
 
-/// The connection manager refused.
+/// Returns the error of a call that the connection manager refused.
 pub(super) fn refused(e: CmError) -> Error {
     match e {
         CmError::Unknown => invalid("the connection has ended meanwhile"),

@@ -1,4 +1,4 @@
-//! What a program is told about its identifiers, with the parameters of both ends.
+//! The events of a program's identifiers, with the parameters of both ends.
 
 use rxe_core::qp::AddressVector;
 use rxe_core::types::{Qkey, Qpn};
@@ -7,49 +7,50 @@ use rxe_core::types::{Qkey, Qpn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum CmEventKind {
-    /// There is a device that leads to the address.
+    /// A device leads to the address.
     AddrResolved = 0,
-    /// There is none.
+    /// No device leads to the address.
     AddrError = 1,
-    /// There is a way to the address.
+    /// A route leads to the address.
     RouteResolved = 2,
-    /// There is none.
+    /// No route leads to the address.
     RouteError = 3,
-    /// Somebody wants to connect, or asks for a datagram service.
+    /// A peer wants to connect, or asks for a datagram service.
     ConnectRequest = 4,
-    /// The peer accepts; the program brings its queue pair up and calls [`establish`](super::CmId::establish). Only
-    /// where the identifier has no queue pair of its own.
+    /// The peer has accepted; the program brings its queue pair up and calls
+    /// [`establish`](super::CmId::establish). Only if the identifier has no queue pair of its own.
     ConnectResponse = 5,
-    /// The connection could not be made.
+    /// The connection could not be established.
     ConnectError = 6,
     /// The peer does not answer.
     Unreachable = 7,
-    /// The peer refuses.
+    /// The peer has rejected the request.
     Rejected = 8,
-    /// The connection stands, or the datagram service is known.
+    /// The connection is established, or the datagram service is known.
     Established = 9,
     /// The connection has ended.
     Disconnected = 10,
-    /// The interface of the identifier's device was removed, and the device with it: destroy the identifier.
+    /// The interface of the identifier's device was removed, and the device with it: destroy the
+    /// identifier.
     DeviceRemoval = 11,
-    /// The group is joined.
+    /// The multicast group is joined.
     MulticastJoin = 12,
-    /// The group could not be joined.
+    /// The multicast group could not be joined.
     MulticastError = 13,
     /// The own address is gone.
     AddrChange = 14,
     /// No packet of the ended connection can arrive any more.
     TimewaitExit = 15,
-    /// A name is resolved.
+    /// The name is resolved.
     AddrinfoResolved = 16,
-    /// It could not be.
+    /// The name could not be resolved.
     AddrinfoError = 17,
-    /// The program itself said so, by [`write_event`](super::CmId::write_event).
+    /// The program's own event ([`write_event`](super::CmId::write_event)).
     User = 18,
 }
 
 impl CmEventKind {
-    /// The name that programs know, as in `RDMA_CM_EVENT_ESTABLISHED`.
+    /// Returns the name of the event in C, such as `RDMA_CM_EVENT_ESTABLISHED`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AddrResolved => "RDMA_CM_EVENT_ADDR_RESOLVED",
@@ -75,23 +76,23 @@ impl CmEventKind {
     }
 }
 
-/// What the peer said.
+/// The parameters of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CmParam {
     /// Nothing.
     #[default]
     None,
-    /// Of a connection. READs and atomics are told from this side's point of view.
+    /// The peer's parameters of a connection, seen from this side.
     Conn(ConnParam),
-    /// Of a datagram service or a group.
+    /// The address of a datagram service or a multicast group.
     Ud(UdParam),
-    /// Of the program itself.
+    /// The number that the program passed to [`write_event`](super::CmId::write_event).
     User(u64),
 }
 
 impl CmParam {
-    /// The program's own data. Messages have room for a fixed number of bytes; what was not filled
-    /// is zero.
+    /// Returns the private data. The length is fixed by the message; the bytes that the peer did
+    /// not fill are zero.
     pub fn private_data(&self) -> &[u8] {
         match self {
             Self::None | Self::User(_) => &[],
@@ -101,27 +102,29 @@ impl CmParam {
     }
 }
 
-/// How a connection shall be. `rdma_conn_param`.
+/// The parameters of a connection. `rdma_conn_param`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnParam {
-    /// The program's own data: at most 56 bytes in a request, 196 in an acceptance, 180 in a question
-    /// for a datagram service, 136 in its answer.
+    /// The private data: at most 56 bytes in a request, 196 in an acceptance, 180 in a query for a
+    /// datagram service, 136 in its answer.
     pub private_data: Vec<u8>,
-    /// READs and atomics of the peer to answer at once.
+    /// The most READs and atomics of the peer that this side answers simultaneously.
     pub responder_resources: u8,
-    /// READs and atomics to have outstanding.
+    /// The most READs and atomics that this side has outstanding.
     pub initiator_depth: u8,
-    /// Whether the receive queue tells credits.
+    /// Whether the receive queue reports credits (end-to-end flow control).
     pub flow_control: bool,
-    /// How often to send again without an answer, 0 to 7. Both ends take what the asking one says.
+    /// How often to retry without an answer, 0 to 7. Both ends use the value of the requesting end.
     pub retry_count: u8,
-    /// How often to try again where no receive is posted, 0 to 6; 7 is for ever.
+    /// How often to retry after an RNR NAK, 0 to 6; 7 means without limit.
     pub rnr_retry_count: u8,
-    /// Whether the queue pair has a shared receive queue; where the identifier has no queue pair.
+    /// Whether the queue pair has a shared receive queue. Used only if the identifier has no queue
+    /// pair.
     pub srq: bool,
-    /// The queue pair; where the identifier has none.
+    /// The number of the queue pair. Used only if the identifier has none.
     pub qp_num: Option<Qpn>,
-    /// The Q_Key of an accepted datagram service, where it is not [`super::UDP_QKEY`].
+    /// The Q_Key of an accepted datagram service. By default that of the identifier's queue pair,
+    /// or [`super::UDP_QKEY`] without one.
     pub qkey: Option<Qkey>,
 }
 
@@ -141,15 +144,16 @@ impl Default for ConnParam {
     }
 }
 
-/// Where to send datagrams. `rdma_ud_param`.
+/// The address of a datagram service. `rdma_ud_param`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdParam {
-    /// The peer's data.
+    /// The peer's private data.
     pub private_data: Vec<u8>,
-    /// The way: for [`crate::ProtectionDomain::create_ah`]. Of a request, the way back to the asker.
+    /// The address vector for [`crate::ProtectionDomain::create_ah`]. In a request, it leads to the
+    /// requester.
     pub ah: AddressVector,
-    /// The queue pair. Of a request, 0: it is not told.
+    /// The number of the queue pair; 0 in a request, which does not contain it.
     pub qpn: Qpn,
-    /// What datagrams must carry.
+    /// The Q_Key that datagrams must carry.
     pub qkey: Qkey,
 }

@@ -22,14 +22,15 @@ use crate::error::Result;
 use crate::objects::{QpBuilder, QueuePair};
 use crate::observe::{UseCounts, closed};
 
-/// An identifier: it listens on an address and port, or is one end of a connection or of a datagram
+/// An identifier, which listens or is one end of a connection. It may also be one end of a datagram
 /// service. When the last handle is dropped, the peer is told that the connection has ended.
 #[derive(Clone)]
 pub struct CmId {
     pub(super) inner: Arc<IdInner>,
 }
 
-/// 0.27 s: longer than a busy peer takes, shorter than a program notices.
+/// The code of the default ACK timeout, 0.27 s: longer than a busy peer takes, shorter than a
+/// program notices.
 pub(super) const ACK_TIMEOUT: u8 = 16;
 
 impl CmId {
@@ -75,37 +76,37 @@ impl CmId {
         Ok(Self { inner })
     }
 
-    /// Tells it from others, as long as it exists.
+    /// Returns a number that is unique among existing identifiers.
     pub fn key(&self) -> u64 {
         Arc::as_ptr(&self.inner).addr() as u64
     }
 
-    /// Where its port belongs.
+    /// Returns the port space of the identifier.
     pub fn port_space(&self) -> PortSpace {
         self.inner.space
     }
 
-    /// The device, once an address has told which.
+    /// Returns the device, once an address determines it.
     pub fn device(&self) -> Option<Device> {
         self.state().device.clone()
     }
 
-    /// The own address and port, once they are known.
+    /// Returns the own address and port, once they are known.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.state().local
     }
 
-    /// The peer's address and port, once they are known.
+    /// Returns the peer's address and port, once they are known.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.state().peer
     }
 
-    /// The queue pair that [`CmId::create_qp`] made.
+    /// Returns the queue pair that [`CmId::create_qp`] created.
     pub fn qp(&self) -> Option<Arc<QueuePair>> {
         self.state().qp.clone()
     }
 
-    /// The index of the own address on its device.
+    /// Returns the index of the own address in the device's GID table.
     pub fn gid_index(&self) -> Option<u16> {
         let state = self.state();
         let gid = Gid::from(state.local?.ip());
@@ -113,11 +114,11 @@ impl CmId {
         u16::try_from(at).ok()
     }
 
-    /// Takes an own address and port; port 0 takes any, an unspecified address all. An address names
-    /// the device.
+    /// Binds the identifier to an own address and port. Port 0 means any free port, an unspecified
+    /// address means all addresses. A specific address determines the device.
     ///
     /// # Errors
-    /// It has one already, no device has the address, or the port is taken.
+    /// The identifier has an address already, no device has the address, or the port is taken.
     pub fn bind_addr(&self, address: SocketAddr) -> Result<()> {
         let mut state = self.state();
         self.bind(&mut state, address)
@@ -130,8 +131,8 @@ impl CmId {
         let mut device = None;
         if !address.ip().is_unspecified() {
             let found = state.channel.devices.with_address(address.ip());
-            // Programs ask by a loopback address whether there is rdma_cm at all; who goes on to
-            // listen there needs a device.
+            // Programs bind a loopback address to check whether rdma_cm is available. Listening
+            // there needs a device.
             let asks = address.ip().is_loopback()
                 && found.as_ref().is_err_and(|e| e.errno() == libc::ENODEV);
             device = if asks { None } else { Some(found?) };
@@ -151,12 +152,13 @@ impl CmId {
         Ok(())
     }
 
-    /// Finds the device that leads to `peer`: [`CmEventKind::AddrResolved`] or
-    /// [`CmEventKind::AddrError`] tells when that is done. `local` binds it first; without, the
-    /// system chooses the own address.
+    /// Finds the device that leads to `peer`. [`CmEventKind::AddrResolved`] or
+    /// [`CmEventKind::AddrError`] reports the result. Binds to `local` first; if it is `None`, the
+    /// kernel chooses the own address.
     ///
     /// # Errors
-    /// It is in another state, `local` cannot be bound, or the families of the addresses differ.
+    /// The identifier is in another state, `local` cannot be bound, or the families of the
+    /// addresses differ.
     pub fn resolve_addr(&self, local: Option<SocketAddr>, peer: SocketAddr) -> Result<()> {
         let mut state = self.state();
         let peer = match peer.ip() {
@@ -209,11 +211,11 @@ impl CmId {
         Ok(())
     }
 
-    /// Finds the way to the peer; [`CmEventKind::RouteResolved`] tells that it is done. On Ethernet
-    /// the address says it all.
+    /// Finds the route to the peer. [`CmEventKind::RouteResolved`] follows. On Ethernet the address
+    /// determines the route, so nothing is looked up.
     ///
     /// # Errors
-    /// The address is not resolved.
+    /// The address is not resolved yet.
     pub fn resolve_route(&self) -> Result<()> {
         let mut state = self.state();
         if state.stage != Stage::AddrResolved {
@@ -225,11 +227,12 @@ impl CmId {
         Ok(())
     }
 
-    /// Makes the queue pair of this identifier: it is brought up and down with the connection, and
-    /// receives may be posted at once. Of datagrams, it is ready at once.
+    /// Creates the queue pair of this identifier. Its state follows the connection, and receives
+    /// may be posted immediately. A datagram queue pair is ready immediately.
     ///
     /// # Errors
-    /// The identifier has no device or a queue pair already, or the queue pair cannot be made there.
+    /// The identifier has no device or has a queue pair already, or the queue pair cannot be
+    /// created.
     pub fn create_qp(&self, builder: QpBuilder) -> Result<Arc<QueuePair>> {
         let mut state = self.state();
         let device = state.device.clone().ok_or_else(|| invalid("it has no device yet"))?;
@@ -256,26 +259,26 @@ impl CmId {
         Ok(qp)
     }
 
-    /// The transport service of a program's own queue pair, where it is not a reliable connection.
+    /// Sets the transport service of a program's own queue pair; RC by default.
     pub fn set_service(&self, service: QpType) {
         self.state().agreed.service = service;
     }
 
-    /// Has no more use for its queue pair; it ends when nobody holds it.
+    /// Releases the queue pair, which is destroyed with its last handle.
     pub fn destroy_qp(&self) {
         self.state().qp = None;
     }
 
-    /// The IPv4 type of service or IPv6 traffic class of the connection to come.
+    /// Sets the IPv4 type of service or IPv6 traffic class of a later connection.
     pub fn set_tos(&self, tos: u8) {
         self.state().options.tos = tos;
     }
 
-    /// Whether it may have a port that others have who allow that too. It may be allowed until it listens,
-    /// and forbidden until it is bound.
+    /// Sets whether the identifier shares its port with others that allow it too. Can be allowed
+    /// until the identifier listens, and forbidden until it is bound.
     ///
     /// # Errors
-    /// It listens, or is bound and would forbid.
+    /// The identifier listens, or is bound and `reuse` is false.
     pub fn set_reuseaddr(&self, reuse: bool) -> Result<()> {
         let mut state = self.state();
         if state.stage != Stage::Idle && (!reuse || state.stage == Stage::Listening) {
@@ -288,12 +291,12 @@ impl CmId {
         Ok(())
     }
 
-    /// Whether an unspecified address means its own family only: then another identifier may listen
-    /// on the same port of the other. Without, IPv4 does, and IPv6 as the system is set up
-    /// (`net.ipv6.bindv6only`). Before it listens.
+    /// Sets whether an unspecified address covers only its own family. Then another identifier may
+    /// listen on the same port of the other family. By default that is so for IPv4, and for IPv6 if
+    /// the kernel is configured so (`net.ipv6.bindv6only`). Call it before listening.
     ///
     /// # Errors
-    /// It listens.
+    /// The identifier is past binding.
     pub fn set_afonly(&self, only: bool) -> Result<()> {
         let mut state = self.state();
         if !matches!(state.stage, Stage::Idle | Stage::Bound) {
@@ -306,13 +309,13 @@ impl CmId {
         Ok(())
     }
 
-    /// How long its queue pair waits for acknowledgements.
+    /// Sets how long the queue pair waits for acknowledgements.
     pub fn set_ack_timeout(&self, timeout: AckTimeout) {
         self.state().options.ack_timeout = Some(timeout);
     }
 
-    /// Tells the peer that it is over, whatever state it is in: for programs that end without dropping
-    /// what they have. No events follow. `false` if a lock that this needs was not free within
+    /// Tells the peer, in any state, that the connection has ended. For programs that end without
+    /// dropping their objects. No events follow. Returns `false` if a lock was not free within
     /// `timeout`: a program may end in the middle of a call.
     pub fn disconnect_at_exit(&self, timeout: Duration) -> bool {
         let Some(mut state) = self.inner.state.try_lock_for(timeout) else { return false };
@@ -320,7 +323,7 @@ impl CmId {
             if device.shard().bare_within(timeout, |_| ()).is_none() {
                 return false;
             }
-            // If the device has failed, nobody can be told.
+            // If the device has failed, the peer cannot be told.
             let id_queue = &self.inner.id_queue;
             let _ = device.with_cm(|port, now| port.destroy(now, id, id_queue));
             state.conn = None;
@@ -329,11 +332,11 @@ impl CmId {
         true
     }
 
-    /// Puts an event of the program's own into its channel, with a number of its own:
-    /// [`CmEventKind::User`], or that a name is resolved.
+    /// Adds the program's own event, with a number, to the channel: [`CmEventKind::User`], or the
+    /// result of resolving a name.
     ///
     /// # Errors
-    /// The kind is one that only tells what happened here.
+    /// Programs cannot create events of this kind.
     pub fn write_event(&self, kind: CmEventKind, status: i32, arg: u64) -> Result<()> {
         use CmEventKind::{AddrinfoError, AddrinfoResolved, User};
         if !matches!(kind, User | AddrinfoResolved | AddrinfoError) {
@@ -343,10 +346,10 @@ impl CmId {
         Ok(())
     }
 
-    /// Ends it.
+    /// Closes the identifier.
     ///
     /// # Errors
-    /// Somebody else has a handle too; it ends with the last of these.
+    /// Another handle exists; the identifier ends with the last handle.
     pub fn close(self) -> Result<()> {
         closed(UseCounts::NONE, Arc::strong_count(&self.inner) - 1, "the identifier")
     }
@@ -355,9 +358,9 @@ impl CmId {
         self.inner.state.lock()
     }
 
-    /// Tells the program that something it asked for is done.
+    /// Adds the event of a completed call to the channel.
     pub(super) fn post(&self, kind: CmEventKind, status: i32, param: CmParam) {
-        // The state holds the channel.
+        // The state keeps the channel open, so this cannot fail.
         let _ = self.inner.id_queue.push(CmMessage::Local { kind, status, param });
     }
 
@@ -385,7 +388,7 @@ impl Drop for IdInner {
         for (device, listener) in state.listening.drain(..) {
             device.unlisten(listener, id_queue);
         }
-        // If a device has failed, nobody can be told.
+        // If a device has failed, the peer cannot be told.
         if let (Some(device), Some(id)) = (&state.device, state.conn) {
             let _ = device.with_cm(|port, now| port.destroy(now, id, id_queue));
         }

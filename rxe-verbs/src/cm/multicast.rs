@@ -12,12 +12,13 @@ use super::state::Stage;
 use crate::error::Result;
 
 impl CmId {
-    /// Joins a group: a [`CmEventKind::MulticastJoin`] tells where to send to reach it. The
-    /// identifier's queue pair, if it has one, receives what is sent to the group.
+    /// Joins a multicast group. A [`CmEventKind::MulticastJoin`] tells where to send to reach the
+    /// group. The identifier's queue pair, if it has one, receives packets that are sent to the
+    /// group.
     ///
     /// # Errors
-    /// It has no device (bind it or resolve an address first), or the address is not that of a group
-    /// of the same family.
+    /// The identifier has no device (bind it or resolve an address first), or the address is not a
+    /// group address of the same family.
     pub fn join_multicast(&self, group: IpAddr) -> Result<()> {
         let mut state = self.state();
         let (Some(local), Some(device)) = (state.local, state.device.clone()) else {
@@ -26,7 +27,7 @@ impl CmId {
         if state.stage == Stage::Listening {
             return Err(invalid("one that listens cannot join groups"));
         }
-        // IPv4 addresses may come mapped into IPv6, as getaddrinfo(3) gives them; their GIDs are the same.
+        // getaddrinfo(3) may return IPv4 addresses mapped into IPv6; their GIDs are the same.
         let (group, own) = (group.to_canonical(), local.ip().to_canonical());
         if !group.is_multicast() || group.is_ipv4() != own.is_ipv4() {
             return Err(invalid("that is no group of the own address's family"));
@@ -64,10 +65,11 @@ impl CmId {
         Ok(())
     }
 
-    /// Leaves a group. If the program has not got the event of joining it yet, none comes.
+    /// Leaves a multicast group. If the program has not taken the event of joining yet, it never
+    /// sees it.
     ///
     /// # Errors
-    /// It has not joined it.
+    /// The identifier has not joined the group.
     pub fn leave_multicast(&self, group: IpAddr) -> Result<()> {
         let gid = Gid::from(group);
         let mut state = self.state();
@@ -77,7 +79,7 @@ impl CmId {
             kind == CmEventKind::MulticastJoin
                 && matches!(param, CmParam::Ud(param) if param.ah.dgid == gid)
         });
-        // It is not attached if it was made after the group was joined.
+        // A queue pair that was created after the group was joined is not attached.
         match &state.qp {
             Some(qp) if !state.groups.contains(&gid) && qp.multicast_groups().contains(&gid) => {
                 qp.detach_multicast(gid)

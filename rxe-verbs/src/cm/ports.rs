@@ -1,4 +1,4 @@
-//! Which identifiers of this process have which ports.
+//! The ports of the identifiers of this process.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,43 +12,43 @@ use super::error::os;
 use crate::error::Result;
 use crate::os::Environment;
 
-/// A port that an identifier has, until it is dropped.
+/// A port that belongs to an identifier until this is dropped.
 #[derive(Debug)]
 pub(super) struct Port {
-    /// [`Environment::id`].
+    /// The host, as in [`Environment::id`].
     host: u64,
     space: PortSpace,
     address: SocketAddr,
     key: u64,
 }
 
-/// What an identifier wants of a port.
+/// A request for a port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// Port 0 is any.
+    /// The address; port 0 means any free port.
     pub(super) address: SocketAddr,
-    /// Whether others may have it who allow that too.
+    /// Whether the port is shared with identifiers that allow this too.
     pub(super) reuse: bool,
-    /// Whether an unspecified address means all of its family, and not of the other.
+    /// Whether an unspecified address covers only its own family.
     pub(super) afonly: bool,
-    /// Tells the identifier from others.
+    /// A unique number of the identifier.
     pub(super) key: u64,
 }
 
-/// Each simulated host has ports of its own.
+/// The users of each port. Each simulated host has its own ports.
 type Uses = HashMap<(u64, PortSpace, u16), Vec<Wanted>>;
 
 static USES: PerProcess<Mutex<Uses>> = PerProcess::new();
 
-/// What the system gives to those who name no port.
+/// The ports for a bind to port 0: the default range of Linux.
 const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
 
 impl Port {
     /// Takes a port.
     ///
     /// # Errors
-    /// Somebody has it on the same address (EADDRINUSE), or one of both addresses stands for the other
-    /// too (EADDRNOTAVAIL, as kernels say); none is free (EADDRNOTAVAIL).
+    /// EADDRINUSE: the port is taken on the same address. EADDRNOTAVAIL, like the kernel: one of
+    /// the two addresses covers the other, or no port is free.
     pub(super) fn take(
         environment: &Environment,
         space: PortSpace,
@@ -84,12 +84,12 @@ impl Port {
         Err(os("find a free port", libc::EADDRNOTAVAIL))
     }
 
-    /// The identifier has changed its mind.
+    /// Changes whether the address covers only its own family.
     pub(super) fn set_afonly(&self, afonly: bool) {
         self.change(|user| user.afonly = afonly);
     }
 
-    /// As [`Port::set_afonly`].
+    /// Changes whether the port is shared.
     pub(super) fn set_reuse(&self, reuse: bool) {
         self.change(|user| user.reuse = reuse);
     }
@@ -106,7 +106,7 @@ impl Port {
 }
 
 impl Wanted {
-    /// Whether both may have the same port; the errno if not.
+    /// Returns whether both may have the same port; otherwise the errno.
     fn beside(&self, other: &Self) -> Result<(), i32> {
         let (a, b) = (self.address.ip(), other.address.ip());
         let apart = self.afonly && other.afonly && a.is_ipv4() != b.is_ipv4();
@@ -122,8 +122,8 @@ impl Wanted {
     }
 }
 
-/// Whether an unspecified address of the family of `ip` means no other one, where the program does
-/// not say: never the case for IPv6, unless the system is set up so.
+/// Returns the default of `afonly` for the family of `ip`: true for IPv4, and for IPv6 what the
+/// kernel is configured for, which is normally false.
 pub(super) fn default_afonly(ip: IpAddr) -> bool {
     let system = || fs::read_to_string("/proc/sys/net/ipv6/bindv6only");
     ip.is_ipv4() || system().is_ok_and(|only| only.trim() == "1")
@@ -172,7 +172,7 @@ mod tests {
         let six = take("[::]:9", false, true, 2).unwrap();
         assert_eq!(take("[::]:9", false, true, 3).unwrap_err(), libc::EADDRNOTAVAIL);
         drop(four);
-        // The option may be changed again.
+        // The option may be changed back.
         six.set_afonly(false);
         assert_eq!(take("0.0.0.0:9", false, false, 4).unwrap_err(), libc::EADDRNOTAVAIL);
         six.set_afonly(true);
@@ -188,7 +188,7 @@ mod tests {
         let (child, status) = unsafe {
             let child = libc::fork();
             if child == 0 {
-                // Ends a child that waits for the parent's lock, which nobody unlocks here.
+                // Ends a child that waits for the parent's lock, which no thread unlocks here.
                 libc::alarm(20);
                 let taken = take("10.0.0.1:11", false, false, 2);
                 libc::_exit(i32::from(taken.is_err()));

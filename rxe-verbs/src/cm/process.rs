@@ -1,5 +1,5 @@
-//! What an event of the connection manager means to the program, worked out in its own thread: new
-//! identifiers, queue pairs brought up, the words for it.
+//! Processes events of the connection manager in the program's thread: creates identifiers, brings
+//! queue pairs up, and maps the event to that of librdmacm.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use super::queue::CmMessage;
 use super::state::{ChannelInner, IdQueue, PendingEvent, Stage, State};
 use crate::device::Device;
 
-/// Something happened to an identifier.
+/// An event of an identifier.
 #[derive(Clone, Debug)]
 pub struct CmEvent {
-    /// To which. Of a [`CmEventKind::ConnectRequest`], the new one.
+    /// The identifier; for a [`CmEventKind::ConnectRequest`], the new one.
     pub id: CmId,
-    /// Of a [`CmEventKind::ConnectRequest`]: who listened.
+    /// The listening identifier, for a [`CmEventKind::ConnectRequest`].
     pub listener: Option<CmId>,
-    /// What.
+    /// The kind of the event.
     pub kind: CmEventKind,
-    /// 0; or a negative errno; or, of a [`CmEventKind::Rejected`], the peer's reason, and of a
-    /// [`CmEventKind::Unreachable`] datagram service, its positive status.
+    /// 0 or a negative errno. For [`CmEventKind::Rejected`], the peer's reason. For
+    /// [`CmEventKind::Unreachable`] of a datagram service, the positive SIDR status.
     pub status: i32,
-    /// What else the peer said.
+    /// The parameters of the event.
     pub param: CmParam,
 }
 
-/// The event that the program is to see, if it is to see any.
+/// Returns the event that the program sees; `None` if it sees none.
 pub(super) fn process(channel: &Arc<ChannelInner>, pending: PendingEvent) -> Option<CmEvent> {
     let PendingEvent { to, message } = pending;
     match message {
@@ -65,7 +65,7 @@ pub(super) fn process(channel: &Arc<ChannelInner>, pending: PendingEvent) -> Opt
     }
 }
 
-/// A request that is now the program's.
+/// A request that the program has taken.
 struct IncomingRequest {
     id: CmId,
     listener: CmId,
@@ -74,7 +74,7 @@ struct IncomingRequest {
     route: Route,
 }
 
-/// Makes an identifier for a request, if its listener is still there.
+/// Creates an identifier for a request, if its listener still exists.
 fn take_request(
     channel: &Arc<ChannelInner>,
     device: &Device,
@@ -178,7 +178,7 @@ impl IncomingRequest {
 type EventParts = (CmEventKind, i32, CmParam);
 
 impl State {
-    /// What an event means to this identifier.
+    /// Updates the identifier from an event, and returns what the program sees of it.
     fn learn(&mut self, id: &CmId, event: cm::CmEvent) -> Option<EventParts> {
         match event {
             cm::CmEvent::Reply { rep, .. } => Some(self.replied(id, &rep)),
@@ -209,7 +209,7 @@ impl State {
         }
     }
 
-    /// The peer accepts.
+    /// Handles the peer's acceptance.
     fn replied(&mut self, id: &CmId, rep: &Rep) -> EventParts {
         let param = ConnParam {
             private_data: rep.private_data.to_vec(),
@@ -248,7 +248,7 @@ impl State {
         }
     }
 
-    /// The peer has answered the question for its datagram service.
+    /// Handles the peer's answer to a query for its datagram service.
     fn resolved(&mut self, rep: &SidrRep) -> EventParts {
         self.conn = None;
         if SidrStatus(rep.status) != SidrStatus::SUCCESS {
@@ -266,7 +266,7 @@ impl State {
         }
     }
 
-    /// Reports a disconnect once, whichever side began it.
+    /// Reports a disconnect once, whichever end began it.
     fn disconnected(&mut self, status: i32) -> Option<EventParts> {
         let first = !std::mem::replace(&mut self.ended, true);
         first.then_some((CmEventKind::Disconnected, status, CmParam::None))
@@ -278,13 +278,13 @@ impl State {
         if let Some(qp) = &self.qp
             && qp.service() != QpType::Ud
         {
-            // If the device has failed, its completions tell.
+            // If the device has failed, completions report it.
             let _ = qp.to_error();
         }
     }
 }
 
-/// A message that says nothing about the connection.
+/// Returns the parameters of a message that has no parameters of the connection.
 fn quiet() -> ConnParam {
     ConnParam {
         responder_resources: 0,

@@ -1,12 +1,12 @@
-//! Events on their way from the driver to the program. A channel has an event queue; each identifier has one
-//! too, which passes its events on to that of its channel, whichever that is at the time.
+//! Queues of events from the driver to the program. A channel has an event queue. Each identifier
+//! has a queue that passes its events on to the event queue of its present channel.
 //!
-//! Whoever turns a shard appends to them, under the shard's lock. Nothing here knows what an identifier
-//! (`Id`) is.
+//! The thread that turns a shard appends events, under the shard's lock. This module does not
+//! depend on the type of an identifier (`Id`).
 //!
-//! Locks are taken in this order: the shard's, that of a listener's event queue, that of an identifier's, that
-//! of a channel's. Nothing that is dropped under the shard's lock takes it: no queue owns an identifier or a
-//! device.
+//! Locks are taken in this order: the shard's, that of a listener's queue, that of an identifier's
+//! queue, that of a channel's event queue. A value that is dropped under the shard's lock must not
+//! take that lock, so no queue owns an identifier or a device.
 
 use std::sync::{Arc, Weak};
 
@@ -19,11 +19,11 @@ use super::event::{CmEventKind, CmParam};
 use crate::device::WeakDevice;
 use crate::error::Result;
 
-/// The events of one channel. What they mean is worked out by the program's thread.
+/// The events of one channel. The program's thread processes them when it takes them.
 #[derive(Debug)]
 pub(super) struct EventQueue<Id> {
     inner: Mutex<Inner<Id>>,
-    /// Readable while there is an event.
+    /// Readable while an event waits.
     pub(super) fd: EventFd,
 }
 
@@ -33,24 +33,24 @@ struct Inner<Id> {
     closed: bool,
 }
 
-/// An event that no program's thread has looked at.
+/// An event that no thread of the program has processed yet.
 #[derive(Debug)]
 pub(super) struct PendingEvent<Id> {
-    /// For which identifier.
+    /// The queue of the identifier that it is for.
     pub(super) to: Arc<IdQueue<Id>>,
     pub(super) message: CmMessage<Id>,
 }
 
-/// What has happened to an identifier.
+/// The cause of an identifier's event.
 #[derive(Debug)]
 pub(super) enum CmMessage<Id> {
-    /// The connection manager of a device tells it. A request comes with the event queue of its listener.
+    /// An event of a device's connection manager. A request comes with the queue of its listener.
     Manager { device: WeakDevice, event: Box<cm::CmEvent>, listener: Option<Arc<IdQueue<Id>>> },
-    /// A call of the program itself has caused it.
+    /// An event that a call of the program has caused.
     Local { kind: CmEventKind, status: i32, param: CmParam },
 }
 
-/// A request that nobody has taken.
+/// A request that the program has not taken.
 #[derive(Debug)]
 pub(super) struct Request<Id> {
     pub(super) device: WeakDevice,
@@ -58,7 +58,7 @@ pub(super) struct Request<Id> {
     pub(super) id_queue: Arc<IdQueue<Id>>,
 }
 
-/// The keys are the addresses of event queues: the identifier's, and its listener's.
+/// The keys are the addresses of the queues of the identifier and its listener.
 impl<Id> Keyed for PendingEvent<Id> {
     type Key = usize;
 
@@ -76,7 +76,7 @@ fn key<Id>(id_queue: &Arc<IdQueue<Id>>) -> usize {
 }
 
 impl<Id> PendingEvent<Id> {
-    /// The request for a connection that nobody has taken.
+    /// Returns the request, if the event is one.
     fn request(&self) -> Option<Request<Id>> {
         match &self.message {
             CmMessage::Manager { device, event, listener: Some(_) } => Some(Request {
@@ -112,25 +112,25 @@ impl<Id> EventQueue<Id> {
         if inner.events.is_empty() {
             self.fd.clear();
         } else {
-            // A thread that sleeps in a read of the descriptor has cleared it by waking.
+            // A thread that slept in a read of the descriptor has cleared it by waking.
             self.fd.set();
         }
         pending
     }
 
-    /// Closes the channel. Returns the requests that nobody took.
+    /// Closes the channel. Returns the requests that the program did not take.
     pub(super) fn close(&self) -> Vec<Request<Id>> {
         let mut inner = self.inner.lock();
         inner.closed = true;
         std::mem::take(&mut inner.events).iter().filter_map(PendingEvent::request).collect()
     }
 
-    /// Takes out the events of one identifier, and the requests to it.
+    /// Removes and returns the events of one identifier, and the requests to it.
     fn withdraw(&self, id_queue: &Arc<IdQueue<Id>>) -> Vec<PendingEvent<Id>> {
         self.withdraw_if(id_queue, |_| true)
     }
 
-    /// Of these, takes out the ones that `which` is true of.
+    /// Like [`EventQueue::withdraw`], but only for events of which `which` is true.
     fn withdraw_if(
         &self,
         id_queue: &Arc<IdQueue<Id>>,
@@ -145,11 +145,11 @@ impl<Id> EventQueue<Id> {
     }
 }
 
-/// Where the events of one identifier go.
+/// The queue that passes on the events of one identifier.
 #[derive(Debug)]
 pub(super) struct IdQueue<Id> {
     queue: Mutex<Arc<EventQueue<Id>>>,
-    /// The identifier, once there is one.
+    /// The identifier, once it exists.
     id: Mutex<Weak<Id>>,
 }
 
@@ -175,20 +175,21 @@ impl<Id> IdQueue<Id> {
         queue.push(PendingEvent { to: Arc::clone(self), message })
     }
 
-    /// Events go to another channel from now on; those that wait too. So do the requests to it that
-    /// nobody has taken, with all that happens to them.
+    /// Moves the identifier's events to another channel, the waiting ones too. Requests to the
+    /// identifier that the program has not taken move with their own events.
     pub(super) fn migrate(self: &Arc<Self>, to: &Arc<EventQueue<Id>>) {
         self.migrate_behind(None, to);
     }
 
-    /// As [`IdQueue::migrate`]. `first`, which the old channel has no more, comes before the rest.
+    /// Like [`IdQueue::migrate`]. `first`, which is already removed from the old channel, precedes
+    /// the waiting events.
     fn migrate_behind(self: &Arc<Self>, first: Option<PendingEvent<Id>>, to: &Arc<EventQueue<Id>>) {
         let mut queue = self.queue.lock();
         let waiting = queue.withdraw(self);
         *queue = Arc::clone(to);
         for pending in first.into_iter().chain(waiting) {
             if Arc::ptr_eq(&pending.to, self) {
-                // The new channel is there: its owner calls this.
+                // The new channel is open: its owner calls this.
                 let _ = to.push(pending);
             } else {
                 Arc::clone(&pending.to).migrate_behind(Some(pending), to);
@@ -196,7 +197,7 @@ impl<Id> IdQueue<Id> {
         }
     }
 
-    /// Takes back events that calls of the program itself have made, where `which` is true of their kind and
+    /// Removes events that calls of the program have caused. `which` selects them by kind and
     /// parameter.
     pub(super) fn take_back(self: &Arc<Self>, which: impl Fn(CmEventKind, &CmParam) -> bool) {
         self.queue.lock().withdraw_if(self, |pending| match &pending.message {
@@ -205,7 +206,8 @@ impl<Id> IdQueue<Id> {
         });
     }
 
-    /// No events any more. Returns the requests to it that nobody took.
+    /// Removes all events of the identifier. Returns the requests to it that the program did not
+    /// take.
     pub(super) fn withdraw(self: &Arc<Self>) -> Vec<Request<Id>> {
         self.queue.lock().withdraw(self).iter().filter_map(PendingEvent::request).collect()
     }
@@ -215,7 +217,7 @@ impl<Id> IdQueue<Id> {
 mod tests {
     use super::*;
 
-    /// If each identifier looked at all events that wait, this would take many minutes.
+    /// If each identifier searched all waiting events, this would take many minutes.
     #[test]
     fn the_end_of_an_identifier_costs_the_same_however_many_events_wait() {
         let queue = EventQueue::new(EventFd::new().unwrap());

@@ -1,4 +1,4 @@
-//! What a channel and an identifier are made of. Their calls are in the modules above.
+//! The state of a channel and of an identifier. Their calls are in the other modules.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,20 +18,20 @@ use crate::device::{BoundToDevice, Device};
 use crate::objects::QueuePair;
 use crate::os::Environment;
 
-/// Where the events of an identifier go.
+/// The queue that passes on an identifier's events.
 pub(super) type IdQueue = queue::IdQueue<IdInner>;
 
-/// An event that no program's thread has looked at.
+/// An event that no thread of the program has processed yet.
 pub(super) type PendingEvent = queue::PendingEvent<IdInner>;
 
 /// An event channel.
 pub(super) struct ChannelInner {
     pub(super) queue: Arc<EventQueue<IdInner>>,
-    /// Held from the moment an event is taken until everybody can find what it has made. Before the
-    /// locks of identifiers and shards.
+    /// Held while an event is processed, until all its results can be found. Taken before the locks
+    /// of identifiers and shards.
     pub(super) turn: Mutex<()>,
     pub(super) devices: Arc<dyn DeviceSource>,
-    /// Where its time comes from.
+    /// The source of time and randomness.
     pub(super) environment: Environment,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct IdInner {
     pub(super) state: Mutex<State>,
 }
 
-/// What an identifier knows; changed by calls and, when events are taken, by these.
+/// The state of an identifier; changed by its calls and when its events are taken.
 pub(super) struct State {
-    /// Keeps the channel open, and tells where devices come from.
+    /// The channel, which stays open meanwhile. Provides the source of devices.
     pub(super) channel: Arc<ChannelInner>,
     pub(super) stage: Stage,
     pub(super) port: Option<Port>,
@@ -54,19 +54,19 @@ pub(super) struct State {
     pub(super) conn: Option<ConnId>,
     pub(super) listening: Vec<(Device, ListenerId)>,
     pub(super) qp: Option<Arc<QueuePair>>,
-    /// The program's own queue pair, where it manages that itself.
+    /// The number of the program's own queue pair, if the program manages one itself.
     pub(super) foreign_qpn: Option<Qpn>,
-    /// Of the peer's first request.
+    /// The PSN of the peer's first request.
     pub(super) psn: Psn,
-    /// What the two ends have agreed on, as far as it is known.
+    /// The parameters that the two ends have agreed on, as far as they are known.
     pub(super) agreed: AgreedParam,
     pub(super) options: Options,
     pub(super) groups: Vec<Gid>,
-    /// The end has been told.
+    /// The program has been told of the disconnect.
     pub(super) ended: bool,
 }
 
-/// How far an identifier is.
+/// The stage of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Idle,
@@ -75,21 +75,21 @@ pub(super) enum Stage {
     RouteResolved,
     Listening,
     Connecting,
-    /// A request came, and is not answered.
+    /// A request has arrived and is not answered yet.
     Requested,
     Accepted,
-    /// The peer accepts; the program brings its queue pair up.
+    /// The peer has accepted; the program brings its queue pair up.
     Replied,
     Connected,
     Disconnecting,
     Over,
 }
 
-/// What the two ends of a connection have agreed on.
+/// The parameters that the two ends of a connection have agreed on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AgreedParam {
     pub(super) remote_qpn: Qpn,
-    /// Of this side's first request: the peer chooses it.
+    /// The PSN of this side's first request, chosen by the peer.
     pub(super) remote_psn: Psn,
     pub(super) mtu: Mtu,
     pub(super) responder_resources: u8,
@@ -98,22 +98,22 @@ pub(super) struct AgreedParam {
     pub(super) rnr_retry_count: u8,
     pub(super) ack_timeout: AckTimeout,
     pub(super) flow_label: u32,
-    /// Of this side's queue pair.
+    /// The transport service of this side's queue pair.
     pub(super) service: QpType,
 }
 
-/// What programs may choose before they connect.
+/// The options that a program may set before it connects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
     pub(super) tos: u8,
     pub(super) reuseaddr: bool,
-    /// What the system does, if the program does not say.
+    /// `None`: the kernel's default ([`super::ports::default_afonly`]).
     pub(super) afonly: Option<bool>,
     pub(super) ack_timeout: Option<AckTimeout>,
 }
 
 impl State {
-    /// The identifier is bound to this device from now on, and learns when its interface is removed.
+    /// Binds the identifier to this device, whose removal it will be told of.
     pub(super) fn set_device(&mut self, id_queue: &Arc<IdQueue>, device: Device) {
         device.bind(Arc::<IdQueue>::clone(id_queue));
         self.device = Some(device);
@@ -123,7 +123,7 @@ impl State {
 impl BoundToDevice for IdQueue {
     fn device_removed(self: Arc<Self>) {
         let (kind, param) = (CmEventKind::DeviceRemoval, CmParam::None);
-        // A channel that is closed tells nobody.
+        // A closed channel takes no events.
         let _ = self.push(CmMessage::Local { kind, status: 0, param });
     }
 }

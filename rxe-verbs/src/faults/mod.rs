@@ -1,4 +1,4 @@
-//! Faults on purpose: the language that describes them, and what they did.
+//! Fault injection: the language that describes faults, and reports of what they did.
 //!
 //! ```
 //! use rxe_verbs::FaultPlan;
@@ -10,7 +10,7 @@
 //! # Ok::<(), rxe_verbs::FaultError>(())
 //! ```
 //!
-//! docs/en/reference/faults.md describes the language.
+//! `docs/en/reference/faults.md` describes the language.
 
 mod parse;
 mod show;
@@ -34,8 +34,8 @@ pub(crate) use slow::SlowCq;
 pub use verbs::VerbsFault;
 pub(crate) use verbs::{RequestFaults, VerbsTally};
 
-/// Faults, as a description names them. The default has none. [`FromStr`] reads a description; [`fmt::Display`] writes one
-/// with the same meaning.
+/// The faults that a description names; none by default. [`FromStr`] reads a description,
+/// [`fmt::Display`] writes one with the same meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     rules: Vec<FaultRule>,
@@ -43,26 +43,27 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Whether a seed decides something: if not, all seeds do the same.
+    /// Returns whether the seed matters: if not, all seeds have the same effect.
     pub fn needs_seed(&self) -> bool {
         !self.rules.is_empty()
     }
 
-    /// A seed by chance, for [`crate::OpenOptions::faults`]. It is short enough to be typed again.
+    /// Returns a random seed for [`crate::OpenOptions::faults`]. It is short enough to be typed
+    /// again.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// The kernel provides no random numbers.
     pub fn random_seed() -> Result<u64> {
         random_u32().map(u64::from)
     }
 
-    /// The faults of packets, in the order in which they are applied.
+    /// Returns the packet faults, in the order in which they are applied.
     pub fn rules(&self) -> &[FaultRule] {
         &self.rules
     }
 
-    /// The faults at the verbs. A device injects them, except for [`VerbsFault::Errno`], which is for
-    /// programs that use libibverbs and librdmacm.
+    /// Returns the faults at the verbs. A device injects them, except for [`VerbsFault::Errno`],
+    /// which applies to programs that use libibverbs and librdmacm.
     pub fn verbs(&self) -> &[VerbsFault] {
         &self.verbs
     }
@@ -93,17 +94,17 @@ pub struct InjectedFaults {
 }
 
 impl InjectedFaults {
-    /// The seed that decides.
+    /// Returns the seed of the random decisions.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// How many packets each rule has hit so far.
+    /// Returns how many packets each rule has hit so far.
     pub fn report(&self) -> &FaultReport {
         &self.report
     }
 
-    /// The report in words, a line for each rule.
+    /// Returns the report in words, one line per rule.
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<_> = self.report.tallies().map(show::tally).collect();
         let overflowed = self.report.overflowed();

@@ -1,4 +1,4 @@
-//! Reads a description: faults of packets by the language of `rxe-net`, and faults at the verbs here.
+//! Parses a description: `rxe-net` parses packet faults, this module parses faults at the verbs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::event::AsyncKind;
 
 type Result<T> = std::result::Result<T, FaultError>;
 
-/// Completions are held back for so long if nothing is said.
+/// The delay of completions by default.
 const SLOW_CQ: Duration = Duration::from_millis(1);
 
 pub(super) fn plan(text: &str) -> Result<FaultPlan> {
@@ -23,11 +23,11 @@ pub(super) fn plan(text: &str) -> Result<FaultPlan> {
     Ok(FaultPlan { rules, verbs })
 }
 
-/// Reads a whole clause that is a fault at the verbs.
+/// Parses a whole clause that is a fault at the verbs.
 fn verbs_fault(clause: &mut Clause<'_>) -> Result<VerbsFault> {
     let word = clause.expect("a fault")?;
     let (key, value) = word.split_once("=").unwrap_or((word, word));
-    // What stands before and after `@`.
+    // Splits the value at `@`; `form` is the expected form.
     let at = |form: &str| {
         value.split_once("@").ok_or_else(|| FaultError::new(word, format!("write {form}")))
     };

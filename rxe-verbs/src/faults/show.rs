@@ -1,4 +1,4 @@
-//! Writes rules as the language has them.
+//! Writes rules in the fault language.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rxe_net::{
 use super::values::{ERRNOS, EVENTS, STATUSES};
 use super::verbs::VerbsFault;
 
-/// A rule as a clause.
+/// Displays a rule as a clause.
 pub(super) struct Rule<'r>(pub(super) &'r FaultRule);
 
 impl fmt::Display for Rule<'_> {
@@ -97,7 +97,7 @@ fn psn(psn: &PsnFilter) -> String {
     }
 }
 
-/// A time in the largest unit in which it is a whole number.
+/// Writes a time in the largest unit in which it is a whole number.
 fn time(time: Duration) -> String {
     let nanos = time.as_nanos();
     let whole = |(_, unit): &&(&str, u64)| nanos.is_multiple_of(u128::from(*unit));
@@ -106,13 +106,13 @@ fn time(time: Duration) -> String {
     format!("{}{unit}", nanos / u128::from(size))
 }
 
-/// Millionths in per cent, with as many decimals as needed.
+/// Writes millionths as a percentage, with as many decimals as needed.
 fn percent(share: u32) -> String {
     let text = format!("{}.{:04}", share / 10_000, share % 10_000);
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-/// What a rule did, to packets that arrived and to those that left.
+/// Describes how many received and sent packets a rule has hit.
 pub(super) fn tally((rule, [inbound, outbound]): (&FaultRule, [FaultTally; 2])) -> String {
     let count =
         |tally: FaultTally, what| format!("{} of {} {what}", tally.hit, of(tally.seen, "packet"));
@@ -143,17 +143,17 @@ impl fmt::Display for VerbsFault {
     }
 }
 
-/// The name of a value in a table.
+/// Returns the name of a value in a table.
 fn name<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
     table.iter().find(|(_, named)| named == value).map_or("?", |(name, _)| name)
 }
 
-/// A number of things.
+/// Writes a count with its noun.
 fn of(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What a fault at the verbs did.
+/// Describes how often a fault at the verbs has occurred.
 pub(super) fn count((fault, count): (&VerbsFault, u64)) -> String {
     match fault {
         VerbsFault::Completion { .. } => format!("{fault} hit {}", of(count, "request")),

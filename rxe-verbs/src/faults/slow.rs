@@ -1,4 +1,4 @@
-//! Completions that are held back.
+//! Delayed completions.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -13,26 +13,27 @@ use super::verbs::VerbsTally;
 use crate::error::{Error, Result};
 use crate::os::now;
 
-/// Holds back the completions of one queue.
+/// Delays the completions of one queue.
 #[derive(Debug)]
 pub(crate) struct SlowCq {
     by: Duration,
     tally: Arc<VerbsTally>,
-    /// The next completion, while it is too early for it.
+    /// The next completion, while it is too early to return it.
     early: Mutex<Option<Completion>>,
-    /// When somebody is to be woken.
+    /// The times at which waiting threads must be woken.
     wakes: Sender<Time>,
 }
 
 impl SlowCq {
-    /// `None` if completions are not held back. With it comes what [`SlowCq::start`] needs.
+    /// Creates the delay of a queue. Returns `None` if completions are not delayed. The receiver is
+    /// for [`SlowCq::start`].
     pub(crate) fn new(tally: &Arc<VerbsTally>) -> Option<(Self, Receiver<Time>)> {
         let by = tally.slow_cq()?;
         let (wakes, times) = channel();
         Some((Self { by, tally: Arc::clone(tally), early: Mutex::new(None), wakes }, times))
     }
 
-    /// Wakes through `notify` at these times, until the queue is dropped.
+    /// Starts a thread that notifies `notify` at these times, until the queue is dropped.
     pub(crate) fn start<N: Notify + 'static>(times: Receiver<Time>, notify: Weak<N>) -> Result<()> {
         let run = move || {
             for time in times {
@@ -45,14 +46,15 @@ impl SlowCq {
         started.map(drop).map_err(|e| Error::io("start a thread for a fault", e))
     }
 
-    /// The queue was armed. What is in it and was not given yet counts as not yet there.
+    /// Called when the queue is armed. A completion that was not returned yet notifies again, as if
+    /// it arrived now.
     pub(crate) fn armed(&self, queue: &CompletionQueue) {
         if self.early.lock().is_some() || !queue.is_empty() {
             self.notify();
         }
     }
 
-    /// The oldest completion, if it is time for it.
+    /// Takes the oldest completion, if its delay is over.
     pub(crate) fn poll(&self, queue: &CompletionQueue) -> Option<Completion> {
         let mut early = self.early.lock();
         let completion = match early.take() {
@@ -70,19 +72,19 @@ impl SlowCq {
         Some(completion)
     }
 
-    /// Removes the completion of a queue pair that was reset or destroyed. Its completions in the queue
-    /// are removed already.
+    /// Removes the held-back completion of a queue pair that was reset or destroyed. Those in the
+    /// queue must be removed already.
     pub(crate) fn discard(&self, qpn: Qpn) {
         self.early.lock().take_if(|early| early.qpn == qpn);
     }
 }
 
 impl Notify for SlowCq {
-    /// Has somebody woken when a completion of now is given.
+    /// Schedules a notification for when a completion that arrives now may be returned.
     fn notify(&self) {
-        // It fails only if there is no thread.
+        // Sending fails only if the thread does not exist.
         let _ = self.wakes.send(now() + self.by);
     }
 
-    // A device with faults has one shard.
+    // `overflowed` does nothing: a device with faults has one shard, so no other engine needs a turn.
 }

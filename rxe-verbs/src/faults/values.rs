@@ -1,10 +1,10 @@
-//! The names of statuses, events and errors in the language.
+//! The names of statuses, events and errors in the fault language.
 
 use rxe_core::queue::Status;
 
 use crate::event::AsyncKind;
 
-/// Statuses of completions, as verbs name them, without `IBV_WC_` and `_ERR`.
+/// Completion statuses, named as in verbs, without `IBV_WC_` and `_ERR`.
 pub(super) const STATUSES: [(&str, Status); 11] = [
     ("LOC_LEN", Status::LocalLength),
     ("LOC_QP_OP", Status::LocalQpOperation),
@@ -19,7 +19,7 @@ pub(super) const STATUSES: [(&str, Status); 11] = [
     ("RNR_RETRY_EXC", Status::RnrRetryExceeded),
 ];
 
-/// Asynchronous events of a device, as verbs name them, without `IBV_EVENT_`.
+/// Asynchronous events of a device, named as in verbs, without `IBV_EVENT_`.
 pub(super) const EVENTS: [(&str, AsyncKind); 4] = [
     ("PORT_ERR", AsyncKind::PortErr),
     ("PORT_ACTIVE", AsyncKind::PortActive),
@@ -27,7 +27,7 @@ pub(super) const EVENTS: [(&str, AsyncKind); 4] = [
     ("DEVICE_FATAL", AsyncKind::DeviceFatal),
 ];
 
-/// Numbers of errors.
+/// Error numbers by name.
 pub(super) const ERRNOS: [(&str, i32); 20] = [
     ("EPERM", libc::EPERM),
     ("ENOENT", libc::ENOENT),

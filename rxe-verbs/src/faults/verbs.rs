@@ -1,5 +1,5 @@
-//! Faults at the verbs: the n-th request fails, a call is refused, an asynchronous event comes,
-//! completions are late.
+//! Faults at the verbs: the n-th request fails, a call fails, an asynchronous event occurs, or
+//! completions are delayed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,39 +15,39 @@ use crate::event::{AsyncEvents, AsyncKind};
 /// A fault at the verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbsFault {
-    /// A request to the send queue of each queue pair ends with this status, and the queue pair goes into
-    /// the error state (UC, UD: SQE). Nothing is sent for it.
+    /// A request to the send queue of each queue pair completes with this status. The queue pair
+    /// enters the error state (UC, UD: SQE). The request is not sent.
     Completion {
         /// The status.
         status: Status,
-        /// The how many-th request it is, counted from 1.
+        /// The number of the request, counted from 1 on each queue pair.
         request: u64,
     },
-    /// A call fails and changes nothing. For programs that use libibverbs and librdmacm.
+    /// A call fails and has no effect. For programs that use libibverbs and librdmacm.
     Errno {
-        /// The errno.
+        /// The error number.
         errno: i32,
         /// The function, one of [`VerbsFault::FUNCTIONS`].
         function: &'static str,
-        /// The how many-th call fails, counted from 1; all of them if `None`.
+        /// The number of the call that fails, counted from 1; all calls if `None`.
         call: Option<u64>,
     },
-    /// An asynchronous event of the device comes. Nothing else happens.
+    /// An asynchronous event of the device is reported. Nothing else happens.
     Async {
-        /// Which.
+        /// The kind of the event.
         kind: AsyncKind,
-        /// So long after the device was opened.
+        /// The time of the event, after the device was opened.
         after: Duration,
     },
-    /// Each completion is held back.
+    /// Each completion is delayed.
     SlowCq {
-        /// For so long.
+        /// The delay.
         by: Duration,
     },
 }
 
 impl VerbsFault {
-    /// The functions that can be made to fail.
+    /// The functions that [`VerbsFault::Errno`] can make fail.
     pub const FUNCTIONS: [&'static str; 44] = [
         "ibv_open_device",
         "ibv_close_device",
@@ -96,7 +96,7 @@ impl VerbsFault {
     ];
 }
 
-/// What the faults at the verbs of one device, or of one program, have done.
+/// Counts how often each fault at the verbs of a device or program has occurred.
 #[derive(Debug, Default)]
 pub(crate) struct VerbsTally(Vec<(VerbsFault, AtomicU64)>);
 
@@ -105,14 +105,14 @@ impl VerbsTally {
         Arc::new(Self(plan.verbs().iter().map(|fault| (*fault, AtomicU64::new(0))).collect()))
     }
 
-    /// The faults that happen in a device, with how often they did.
+    /// Returns the faults that a device injects, with how often each has occurred.
     pub(super) fn counts(&self) -> impl Iterator<Item = (&VerbsFault, u64)> {
         let own = |fault: &VerbsFault| !matches!(fault, VerbsFault::Errno { .. });
         let counts = self.0.iter().filter(move |(fault, _)| own(fault));
         counts.map(|(fault, count)| (fault, count.load(Ordering::Relaxed)))
     }
 
-    /// The status that the `nth` request of a queue pair must end with.
+    /// Returns the status with which the `nth` request of a queue pair must fail, if any.
     fn status(&self, nth: u64) -> Option<Status> {
         self.0.iter().find_map(|(fault, count)| match *fault {
             VerbsFault::Completion { status, request } if request == nth => {
@@ -123,7 +123,7 @@ impl VerbsTally {
         })
     }
 
-    /// How long completions are held back.
+    /// Returns how long completions are delayed, if they are.
     pub(crate) fn slow_cq(&self) -> Option<Duration> {
         self.0.iter().find_map(|(fault, _)| match *fault {
             VerbsFault::SlowCq { by } => Some(by),
@@ -131,7 +131,7 @@ impl VerbsTally {
         })
     }
 
-    /// Counts a completion that is held back.
+    /// Counts a delayed completion.
     pub(super) fn held_back(&self) {
         for (fault, count) in &self.0 {
             if let VerbsFault::SlowCq { .. } = fault {
@@ -140,8 +140,8 @@ impl VerbsTally {
         }
     }
 
-    /// Has the asynchronous events come when it is time, in the order of their times and, among those of one
-    /// time, of the plan.
+    /// Starts a thread that reports the asynchronous events, in the order of their times.
+    /// Simultaneous events follow the order of the plan.
     pub(crate) fn start_events(self: &Arc<Self>, events: &Arc<AsyncEvents>) -> Result<()> {
         let mut due: Vec<_> = self
             .0
@@ -157,7 +157,8 @@ impl VerbsTally {
         }
         due.sort_unstable_by_key(|(after, index, _)| (*after, *index));
         let (tally, events) = (Arc::clone(self), Arc::downgrade(events));
-        // One thread for all: each with its own would come in any order on a host that was late for two.
+        // One thread for all events: separate threads would report close events in any order on a
+        // busy host.
         let come = move || {
             let begin = Instant::now();
             for (after, index, kind) in due {
@@ -181,14 +182,14 @@ pub(crate) struct RequestFaults {
 }
 
 impl RequestFaults {
-    /// `None` if no request is to fail.
+    /// Creates the faults of one send queue. Returns `None` if no request must fail.
     pub(crate) fn new(tally: &Arc<VerbsTally>) -> Option<Box<Self>> {
         let fails = |(fault, _): &(VerbsFault, _)| matches!(fault, VerbsFault::Completion { .. });
         let any = tally.0.iter().any(fails);
         any.then(|| Box::new(Self { tally: Arc::clone(tally), posted: AtomicU64::new(0) }))
     }
 
-    /// The next request, or what fails in its place.
+    /// Returns the request, or a failing one in its place if a fault names its number.
     pub(crate) fn next(&self, request: SendRequest) -> SendRequest {
         let nth = self.posted.fetch_add(1, Ordering::Relaxed) + 1;
         match self.tally.status(nth) {
@@ -200,7 +201,7 @@ impl RequestFaults {
         }
     }
 
-    /// The last request was not taken.
+    /// Uncounts the last request, which the queue did not accept.
     pub(crate) fn refused(&self) {
         self.posted.fetch_sub(1, Ordering::Relaxed);
     }

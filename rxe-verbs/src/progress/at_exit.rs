@@ -1,9 +1,9 @@
-//! What a process waits for before it ends: acknowledgements of messages that the program was told of, posts
-//! that wait for company, and explanations of what went wrong.
+//! What a process waits for before it ends: acknowledgements of messages that the program knows of,
+//! posts that wait for the next post, and explanations of errors.
 //!
-//! Each shard has a record here. Records are read without locks and without allocating memory, so that
-//! [`flush_before_exit`] may be called from a signal handler at any moment. It only waits: the driver
-//! sends within a millisecond. Records are never freed, but used again.
+//! Each shard has a record here. Records are read without locks and without allocating memory, so
+//! that [`flush_before_exit`] may be called from a signal handler at any moment. It only waits: the
+//! driver sends within a millisecond. Records are never freed, but reused.
 
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -15,10 +15,11 @@ use super::owed::OwedAcks;
 use crate::event::is_any_untold;
 use crate::os::now;
 
-/// How long a process that ends waits at most: on a busy host the driver may have to wait for a CPU.
+/// The longest time that an ending process waits: on a busy host the driver may have to wait for a
+/// CPU. 100 ms were once too short, with fifteen busy programs per CPU.
 const MAX_WAIT: Duration = Duration::from_millis(500);
 
-/// What one shard has not sent.
+/// The record of what one shard has not sent.
 #[derive(Debug)]
 pub(super) struct Unsent {
     /// The process that owns the shard; 0 if no shard uses this record.
@@ -30,9 +31,11 @@ pub(super) struct Unsent {
 
 static FIRST: Unsent = Unsent::new();
 
-/// Waits until what this process has been told of is acknowledged, and what went wrong explained: for
-/// what ends a process without running its exit handlers. It waits 500 ms at most, may be called at any
-/// time from any thread, a signal handler included, and does nothing in a child of fork.
+/// Waits until all owed acknowledgements have left and all errors are explained.
+///
+/// Call it before ending a process without its exit handlers. It waits 500 ms at most, may be
+/// called at any time from any thread, even in a signal handler, and does nothing in a child of
+/// fork.
 pub fn flush_before_exit() {
     let process = std::process::id();
     let mut deadline = None;
@@ -40,7 +43,7 @@ pub fn flush_before_exit() {
         let before = record.acks.flushes();
         let owes =
             || record.acks.any() && record.acks.flushes() == before || record.doorbells.any();
-        // What went wrong in the last turn is explained after it.
+        // Errors of the last turn are explained after the turn.
         while owes() || is_any_untold() {
             if now() >= *deadline.get_or_insert_with(|| now() + MAX_WAIT) {
                 return;

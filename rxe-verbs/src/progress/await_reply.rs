@@ -1,5 +1,5 @@
-//! Waiting, busy, in a post: for programs that look for the peer's answer in their memory, and so turn
-//! nothing while they wait. [`super::policy::ReplyPredictor`] says when.
+//! Busy waiting in a post for the peer's reply. It is for programs that poll their memory and turn
+//! no engine meanwhile. [`super::policy::ReplyPredictor`] decides when.
 
 use std::thread;
 use std::time::Duration;
@@ -10,13 +10,14 @@ use super::Shard;
 use super::policy::{MAX_REPLY_WAIT, PostContext, ReplyPredictor, messages};
 use super::turn::Core;
 
-/// About as many polls as a message takes to a peer on this host and back.
+/// Polls before a thread yields its CPU: about as many as a message takes to a peer on this host
+/// and back.
 pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
 
 impl Shard {
-    /// A post to this queue pair has left. Turns the engine until the answer has come, if `predictor` says
-    /// that the program waits for one; not longer than [`MAX_REPLY_WAIT`], and the time for which other
-    /// threads have the CPU. In a simulation there is nobody to answer meanwhile.
+    /// Turns the engine after a post until the reply arrives, if `predictor` expects one. Waits for
+    /// at most [`MAX_REPLY_WAIT`], plus the time for which other threads have the CPU. Does nothing
+    /// in a simulation, where no peer runs meanwhile.
     pub(crate) fn await_reply(&self, qpn: Qpn, predictor: &mut ReplyPredictor) {
         if self.environment().is_turn_based() {
             return;
@@ -39,9 +40,9 @@ impl Shard {
                 Some(come)
             });
             match turned {
-                // The answer has come, or the next call says what is wrong.
+                // The answer has arrived, or an error occurred that the next call reports.
                 Ok(Some(Some(true) | None)) | Err(_) => return,
-                // `None`: the engine is in another thread's hands.
+                // `None`: another thread has the lock.
                 Ok(Some(Some(false)) | None) => {}
             }
             let yields = polls > POLLS_BEFORE_YIELD || self.single_cpu;
@@ -49,8 +50,8 @@ impl Shard {
                 && self.environment().now().since(began) >= MAX_REPLY_WAIT
             {
                 predictor.missed();
-                // The program looks at its memory from here on. If the device has failed, the next call
-                // says so.
+                // The program polls its memory from here on. If the device has failed, the next
+                // call reports it.
                 let _ = self.serve_sleeper();
                 return;
             }

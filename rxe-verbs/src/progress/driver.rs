@@ -1,4 +1,4 @@
-//! The thread that turns a shard when nobody else does.
+//! The thread that turns a shard when no other thread does.
 
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,20 +14,20 @@ use super::wakeup::WokenBy;
 use crate::error::{Error, Result};
 use crate::os::now;
 
-/// What looks after a device's port, on the driver's thread.
+/// Watches a device's port, on the driver's thread.
 pub(crate) trait Monitor: Send {
-    /// Readable when there may be something to do. [`Monitor::update`] is also called whenever the
-    /// driver is woken ([`Shard::wakeup`]).
+    /// Returns a descriptor that is readable when there may be work. [`Monitor::update`] is also
+    /// called whenever the driver is woken ([`Shard::wakeup`]).
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Looks whether the port has changed, and does what follows from it.
+    /// Checks whether the port has changed, and applies the change to the device.
     ///
     /// # Errors
-    /// The device has failed, or the system cannot be asked any more.
+    /// The device has failed, or the kernel cannot be asked any more.
     fn update(&mut self, shard: &Shard) -> Result<()>;
 }
 
-/// The running thread; ends when dropped.
+/// The running driver thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Driver {
     shard: Arc<Shard>,
@@ -35,7 +35,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// `port_monitor` is told when the interface may have changed.
+    /// Starts the driver. `port_monitor` is called when the interface may have changed.
     pub(crate) fn start(shard: Arc<Shard>, port_monitor: Option<Box<dyn Monitor>>) -> Result<Self> {
         if let Some(port_monitor) = &port_monitor {
             shard.wakeups.add_interface(port_monitor.fd())?;
@@ -60,17 +60,17 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if !self.shard.is_own() {
-            // A forked child has neither the thread nor anything else that could be ended.
+            // A forked child has no driver thread, and nothing else that could be ended.
             std::mem::forget((thread, Arc::clone(&self.shard)));
             return;
         }
         self.shard.stop.store(true, Ordering::Release);
         self.shard.wakeups.wake();
-        // A program may have closed our descriptors. The thread then sleeps for some seconds more, and
-        // is left alone: it keeps the shard, so what it sleeps on is not closed under it.
+        // If the program has closed the wakeup descriptor, the thread sleeps for some more seconds,
+        // so it is not joined. It keeps the shard, so the descriptors that it sleeps on stay open.
         if self.shard.wakeups.can_wake() {
             rxe_sys::may_block("ending a thread");
-            // Its panics have been caught.
+            // `catch_unwind` has caught its panics.
             let _ = thread.join();
         }
     }
@@ -87,7 +87,8 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
             port_monitor.update(shard)?;
         }
         turns = turns.wrapping_add(1);
-        // A driver that polls sleeps now and then too: packets do not tell of the interface.
+        // A driver that polls must sleep now and then: only a sleep notices changes of the
+        // interface.
         let may_poll = !turns.is_multiple_of(1024);
         let polls = turn(shard, woken.timer, |packets, alone| {
             polling.goes_on(packets, alone, now()) && may_poll
@@ -106,8 +107,8 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
 }
 
 impl Shard {
-    /// Does what its driver does when it wakes, for a simulation, which is the driver of its shards. `timer`:
-    /// the time that [`crate::os::Simulation::wake_at`] was asked for has come.
+    /// Takes the driver's turn, for a simulation, which drives its shards itself. `timer`: the time
+    /// for which [`crate::os::Simulation::wake_at`] was called has come.
     ///
     /// # Errors
     /// The device has failed.
@@ -116,8 +117,9 @@ impl Shard {
     }
 }
 
-/// Does all there is to do. `polls` is told how many packets came, and whether it is the driver who watches. It
-/// says whether the driver looks again at once, without a sleep, and so does this.
+/// Receives and sends until nothing is left or the turn is long enough. Calls `polls` with the
+/// number of packets received and whether the driver watches the sockets. Returns what `polls`
+/// returned: whether the driver polls again immediately, without a sleep.
 pub(super) fn turn(
     shard: &Shard,
     timer: bool,

@@ -1,7 +1,8 @@
-//! The multicast groups of a shard: its interface is in those that a queue pair is attached to. IBTA 10.5.
+//! The multicast groups of a shard: its interface joins the groups that a queue pair is attached
+//! to. IBTA 10.5.
 //!
-//! Joining and leaving a group may block, so both are done without the shard's lock: what joins is handed out,
-//! and a membership ends where it is dropped.
+//! Joining and leaving a group may block, so both happen without the shard's lock: the caller is
+//! given an object that joins, and a membership ends where it is dropped.
 
 use rxe_core::types::Gid;
 use rxe_net::{Membership, MulticastJoiner, NetError};
@@ -9,7 +10,8 @@ use rxe_net::{Membership, MulticastJoiner, NetError};
 use super::turn::Core;
 
 impl Core {
-    /// What joins this group, without the shard's lock; `None` if the interface is in it.
+    /// Returns an object that joins this group, to be used without the shard's lock. Returns `None`
+    /// if the interface has joined the group already.
     pub(crate) fn joiner(&mut self, group: Gid) -> Result<Option<MulticastJoiner>, NetError> {
         if self.joined.contains(&group) {
             return Ok(None);
@@ -20,7 +22,7 @@ impl Core {
         }
     }
 
-    /// Receives from a group that was joined. The membership is given back if it is not needed: another
+    /// Begins to receive from a joined group. Returns the membership if it is not needed: another
     /// thread was faster, or no queue pair is attached to the group any more.
     pub(crate) fn join_group(
         &mut self,
@@ -37,8 +39,8 @@ impl Core {
         Ok(unused)
     }
 
-    /// Leaves the groups that no queue pair is attached to any more, when the result is dropped:
-    /// without the shard's lock.
+    /// Stops receiving from the groups that no queue pair is attached to any more. The caller drops
+    /// the returned memberships without the shard's lock.
     #[must_use = "dropping it may block"]
     pub(crate) fn leave_groups(&mut self) -> Vec<Membership> {
         let Self { engine, backend, joined, .. } = self;

@@ -1,7 +1,7 @@
-//! The invariants of [`super::policy`], held by programs that do random things to a whole shard. Time is virtual:
-//! it passes where a program thinks, where packets are sent and received, and where the process does not run.
-//! The driver runs at the moment for which its timer is set, and when a packet comes while it sleeps on the
-//! sockets, and never else.
+//! Checks the invariants of [`super::policy`] with random programs on a whole shard. Time is
+//! virtual: it passes while a program thinks, while packets are sent and received, and while the
+//! process does not run. The driver runs exactly when its timer fires, and when a packet arrives
+//! while it sleeps on the sockets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -31,15 +31,15 @@ use crate::os::{Environment, Simulation};
 
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-/// What a call takes, beside the time that a policy allows it.
+/// The time of a call, apart from what a policy allows it.
 const SLACK: Duration = Duration::from_micros(10);
-/// Bytes of a batch: a transfer takes many of them.
+/// The size of a batch in bytes, so small that a transfer takes many batches.
 const BATCH_BYTES: u32 = 16 << 10;
-/// How long it takes to send a batch that is full.
+/// The time to send a full batch.
 const BATCH_TIME: Duration = Duration::from_micros(20);
-/// Batches of a turn, and one more that ends it.
+/// The most batches of a turn, and one more that ends it.
 const MAX_SENDS: u32 = 16 + 1;
-/// How long a turn may be: 250 µs, the step that began within this time, and what ends the turn.
+/// The longest turn: 250 µs, the step that began within this time, and the end of the turn.
 const TURN: Duration = Duration::from_micros(250 + 2 * 20 + 10);
 const BULK: u32 = 4 << 20;
 const BASE: u64 = 0x10_0000;
@@ -49,14 +49,14 @@ struct Host(Mutex<State>);
 
 struct State {
     now: Time,
-    /// When the driver's timer goes off.
+    /// When the driver's timer fires.
     wake: Time,
     /// The driver sleeps on the sockets.
     watched: bool,
-    /// For so long the process did not run, all in all; and when it ran again.
+    /// How long the process did not run in total, and when it last continued.
     stopped: Duration,
     resumed: Time,
-    /// On their way to this host, in their order.
+    /// Packets on their way to this host, in the order of their arrival.
     arrivals: BTreeMap<(Time, u64), Arrival>,
     count: u64,
     peer: Peer,
@@ -64,27 +64,27 @@ struct State {
     sends: u32,
     /// Polls of the backend.
     receives: u32,
-    /// Messages that have come, and those whose acknowledgement has not left, by when they were read, and how
-    /// long the process had not run by then.
+    /// The number of received messages. `owed` has one entry for each whose acknowledgement has not
+    /// left: when it was read, and the value of `stopped` then.
     messages: u32,
     owed: Vec<(Time, Duration)>,
-    /// When the first packets of requests have left that nobody has looked at, and how long the process had not
-    /// run by then, by queue pair.
+    /// When the first packet of each request left, and the value of `stopped` then. There is a list
+    /// for each queue pair; `World::look` empties it.
     begun: [VecDeque<(Time, Duration)>; 3],
-    /// Packets of the bulk transfer that are to leave still.
+    /// Packets of the bulk transfer that have not left yet.
     bulk: usize,
     broken: Option<String>,
 }
 
-/// The other end.
+/// The peer.
 struct Peer {
     address: IpAddr,
     round_trip: Duration,
     /// Answers each new request with a message.
     echoes: bool,
-    /// Takes requests and says nothing.
+    /// Receives requests and sends nothing.
     silent: bool,
-    /// Of its next message, and of the next new request to it.
+    /// The PSN of the peer's next message, and of the next new request to it.
     psn: Psn,
     expected: Psn,
 }
@@ -94,7 +94,7 @@ enum Arrival {
     Message,
 }
 
-/// The queue pairs: numbers and services. The last is for bulk transfers.
+/// The numbers and services of the queue pairs. The last one is for bulk transfers.
 const QPS: [(u32, QpType); 3] = [(17, QpType::Rc), (19, QpType::Uc), (21, QpType::Uc)];
 
 impl State {
@@ -103,7 +103,7 @@ impl State {
         self.arrivals.insert((self.now + after, self.count), what);
     }
 
-    /// A packet leaves.
+    /// Handles a packet that leaves this host.
     fn leaves(&mut self, packet: &Packet<'_>) {
         let to = packet.dest_qp().value();
         let Some(at) = QPS.iter().position(|(own, _)| own + 1 == to) else {
@@ -141,7 +141,7 @@ impl State {
         }
     }
 
-    /// The next packet that has come, as it is in the socket.
+    /// Takes the next packet that has arrived, as the socket delivers it.
     fn read(&mut self) -> Option<(NetHeader, Vec<u8>)> {
         let entry = self.arrivals.first_entry().filter(|entry| entry.key().0 <= self.now)?;
         let ((at, _), what) = entry.remove_entry();
@@ -197,7 +197,7 @@ impl Simulation for Host {
     }
 }
 
-/// The way to the network.
+/// A backend that leads to the virtual network.
 struct Wire(Arc<Host>, Capabilities);
 
 impl Backend for Wire {
@@ -251,7 +251,7 @@ impl Backend for Wire {
     }
 }
 
-/// A request that has not left.
+/// A request that has not left yet.
 struct Waiting {
     posted: Time,
     stopped: Duration,
@@ -267,26 +267,27 @@ struct World {
     predictor: ReplyPredictor,
     key: Key,
     waiting: [VecDeque<Waiting>; 3],
-    /// What [`DoorbellBatching`](super::policy) may know: posts in a row that belong to a stream, when the last was, whether
-    /// the program has polled since, and when requests began to wait.
+    /// What [`DoorbellBatching`](super::policy) may know: the number of posts in a row that belong
+    /// to a stream, the time of the last one, whether the program has polled since, and when
+    /// requests began to wait.
     stream: u32,
     last: Time,
     polled: bool,
     began: Option<Time>,
-    /// Batches in a row that left before the driver's timer went off, or more.
+    /// An upper bound of the batches in a row that left before the driver's timer fired.
     in_time: u32,
-    /// Posts that came at most 50 µs after a message was read, and those that came after a message at all.
+    /// The number of posts at most 50 µs after a message was read, and of posts after any message.
     answered: u32,
     rounds: u32,
     seen: u32,
     read: Time,
-    /// Never lets acknowledgements wait: promised, or the peer is on this host.
+    /// Acknowledgements never wait: the policy is `Prompt`, or the peer is on this host.
     acks_at_once: bool,
-    /// How often each of [`MUST_MEET`].
+    /// How often each situation of [`MUST_MEET`] occurred.
     met: [u64; MUST_MEET.len()],
 }
 
-/// What the runs must meet, or they prove nothing about it.
+/// Situations that must occur in the runs, or the runs prove nothing about them.
 const MUST_MEET: [&str; 9] = [
     "a post that waits for company",
     "as many as leave in one call",
@@ -393,7 +394,7 @@ impl World {
         Duration::from_micros(from + self.rng.below(to - from))
     }
 
-    /// Does something, and checks how long the turn was.
+    /// Calls `f`, and checks how long the turn was.
     fn call<R>(&mut self, allowed: Duration, f: impl FnOnce(&mut Self) -> R) -> R {
         let (began, sends) = {
             let state = self.host.0.lock();
@@ -415,7 +416,8 @@ impl World {
         result
     }
 
-    /// The same for a call of the program. A long turn hands the lock over: the driver has it then, if it is due.
+    /// Like [`World::call`], for a call of the program. A long turn hands the lock over, so the
+    /// driver runs afterwards if it is due.
     fn program<R>(&mut self, allowed: Duration, f: impl FnOnce(&mut Self) -> R) -> R {
         let began = self.now();
         let waited = self.unsent() > 0;
@@ -428,7 +430,7 @@ impl World {
         result
     }
 
-    /// Looks which requests have left, and how long they have waited.
+    /// Checks which requests have left, and how long they have waited.
     fn look(&mut self) {
         let mut state = self.host.0.lock();
         for at in 0..3 {
@@ -442,22 +444,22 @@ impl World {
         }
     }
 
-    /// How long requests may wait.
+    /// Returns how long requests may wait.
     fn max_wait(&self) -> Duration {
         (MAX_POST_WAIT * (1 << (self.in_time / BATCHES_IN_TIME).min(8))).min(MAX_STREAM_WAIT)
     }
 
-    /// Requests that have not left.
+    /// Returns the number of requests that have not left.
     fn unsent(&self) -> usize {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    /// A transfer takes all turns, and others wait for theirs.
+    /// Returns whether a bulk transfer is in progress. Meanwhile other requests wait longer.
     fn is_busy(&self) -> bool {
         self.host.0.lock().bulk > 0
     }
 
-    /// The driver does what it must until this time.
+    /// Runs the driver whenever it is due until this time.
     fn run_until(&mut self, until: Time) {
         loop {
             let (next, timer) = {
@@ -497,7 +499,8 @@ impl World {
         self.run_until(until);
     }
 
-    /// The process does not run; or the whole host, for long, and what is on its way comes later too.
+    /// Stops the process for a time. Sometimes stops the whole network too, so that packets on
+    /// their way are late.
     fn stop(&mut self, time: Duration) {
         self.met(7);
         let whole = time > Duration::from_millis(20) && self.rng.below(2) == 0;
@@ -533,7 +536,7 @@ impl World {
         }
     }
 
-    /// A verb that takes the lock, or a queue that is armed.
+    /// Calls a verb that takes the lock, or arms a completion queue.
     fn verb(&mut self, arms: bool) {
         self.program(Duration::ZERO, |world| {
             let shard = &world.shard;
@@ -547,7 +550,7 @@ impl World {
         assert!(busy || self.unsent() == 0, "requests wait after a verb");
     }
 
-    /// Posts as `QueuePair` does. `packets`: as many as it says that it has.
+    /// Posts like `QueuePair`. `packets`: the number of packets that the post claims to have.
     fn post(&mut self, at: usize, packets: u32, solicited: bool) {
         let qp = Arc::clone(&self.qps[at]);
         if qp.sends_outstanding() >= 100 {
@@ -571,7 +574,8 @@ impl World {
             let state = self.host.0.lock();
             (state.now, state.stopped, state.messages, state.receives, state.bulk > 0)
         };
-        // What the policy may take for an answer, and for a round of a ping-pong in memory.
+        // The policy may take this post for an answer, and for a round of a ping-pong by memory
+        // polling.
         if messages != std::mem::replace(&mut self.seen, messages) {
             self.rounds += 1;
         }
@@ -600,7 +604,7 @@ impl World {
             self.read = self.now();
         }
         if busy || self.is_busy() {
-            // Whatever the policy makes of these.
+            // During a transfer, assume that the policy has seen a stream.
             (self.stream, self.began) = (8, None);
             return;
         }
@@ -620,7 +624,7 @@ impl World {
             return;
         }
         if others > 0 {
-            // A full call leaves, and as many posts took their time.
+            // A full batch leaves; posting it took long.
             self.met(1);
             (self.last, self.polled, self.began) = (now, true, None);
             return;
@@ -654,12 +658,12 @@ impl World {
         self.posted_to(2, Post { packets: BULK / 1024, requests: 1, ..Post::default() }, false);
     }
 
-    /// One stretch of a program's life.
+    /// Runs one random part of a program.
     fn live(&mut self) {
         let length = 10 + self.rng.below(60);
         let echoes = |world: &Self, on| world.host.0.lock().peer.echoes = on;
         match self.rng.below(9) {
-            // A stream, with a poll now and then.
+            // A stream, with occasional polls.
             0..3 => {
                 let at = self.rng.index(2);
                 let gap = [0, 400, 3_000, 12_000][self.rng.index(4)];
@@ -675,7 +679,7 @@ impl World {
                     }
                 }
             }
-            // A ping-pong: the program polls, or looks at its memory.
+            // A ping-pong: the program polls the completion queue or its memory.
             3..5 => {
                 let polls = self.rng.below(2) == 0;
                 echoes(self, true);
@@ -706,7 +710,7 @@ impl World {
                 }
                 echoes(self, false);
             }
-            // Something now and then.
+            // Occasional calls.
             5 => {
                 for _ in 0..length {
                     let pause = self.micros(0, 2_000);
@@ -721,7 +725,7 @@ impl World {
                     }
                 }
             }
-            // Messages come, to a program that polls or computes.
+            // Messages arrive while the program polls or computes.
             6 => {
                 for _ in 0..length {
                     let after = self.micros(1, 500);
@@ -733,7 +737,7 @@ impl World {
                     self.think(pause);
                 }
             }
-            // A long transfer beside all else.
+            // A long transfer with other calls in between.
             7 => {
                 self.bulk();
                 for _ in 0..length {
@@ -761,19 +765,20 @@ impl World {
                 if self.rng.below(2) == 0 {
                     self.poll();
                 }
-                // A try gets its time again once: the answer comes before the next stop.
+                // Each try gets its full timeout again only once, so the answer must arrive before
+                // the next stop.
                 self.think(Duration::from_millis(1));
             }
         }
     }
 
-    /// At the end all has left, and nothing wakes the driver any more.
+    /// Checks that everything has left, and that nothing wakes the driver any more.
     fn end(&mut self) {
         self.think(Duration::from_secs(1));
         let timeouts = |world: &Self| world.shard.counters().0.ack_timeout;
         assert_eq!(timeouts(self), 0, "the peer has always answered");
         if self.rng.below(4) == 0 {
-            // After a loss a queue pair holds requests back by itself. So this comes last.
+            // This comes last, because after a loss a queue pair delays requests by itself.
             self.host.0.lock().peer.silent = true;
             self.post(0, 1, true);
             self.think(Duration::from_millis(12));
@@ -795,7 +800,7 @@ fn empty() -> SendRequest {
     SendRequest::new(0, SendOp::Send { imm: None }, Payload::Sges([].as_slice().into()))
 }
 
-/// A queue pair in RTS whose peer has the next number.
+/// Creates a queue pair in RTS. Its peer has the next number.
 fn connect(
     shard: &Shard,
     number: u32,

@@ -1,4 +1,4 @@
-//! What a connection manager is to the turn of its engine.
+//! The interface between a connection manager and the turn of its engine.
 
 use std::any::Any;
 
@@ -9,32 +9,32 @@ use rxe_net::PeerProbes;
 
 use super::policy::Timers;
 
-/// A connection manager, which is turned with its engine.
+/// A connection manager, which takes its turn with the engine.
 pub(crate) trait ConnectionManager: Any + Send {
-    /// When [`ConnectionManager::turn`] must be called, if nothing else happens.
+    /// Returns when [`ConnectionManager::turn`] must be called, if nothing else happens.
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// Takes what has arrived for it, then does about its timers what `timers` says, and hands the engine
-    /// what it has to send.
+    /// Handles received MADs and timers, and gives the engine the MADs to send. `timers` says what
+    /// to do about timers.
     fn turn(&mut self, now: Time, engine: &mut Engine, timers: Timers);
 
-    /// Takes what the hosts of peers have said about its questions, and sends those that it has now:
-    /// before and after its timers run.
+    /// Exchanges liveness questions and answers with the hosts of peers. Called before and after
+    /// timers run.
     fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut PeerProbes>) {
         let _ = (engine, questions);
     }
 
-    /// What there is, up to `max` of each kind.
+    /// Lists services and connections, up to `max` of each kind.
     fn list(&self, max: usize) -> CmList;
 }
 
-/// What a connection manager has.
+/// The services and connections of a connection manager.
 #[derive(Debug, Default)]
 pub(crate) struct CmList {
-    /// The service IDs that are listened to.
+    /// The service IDs with a listener.
     pub(crate) services: Vec<u64>,
     /// Connections and queries.
     pub(crate) connections: Vec<ConnectionInfo>,
-    /// How many there are of both.
+    /// The number of services and connections together, including those not listed.
     pub(crate) total: usize,
 }

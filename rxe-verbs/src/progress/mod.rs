@@ -1,20 +1,21 @@
-//! Who turns the engine, and when.
+//! Which thread turns the engine, and when. A *turn* receives, runs timers and sends, under the
+//! lock.
 //!
-//! A [`Shard`] is one engine and its way onto the wire behind one lock. There is no thread that all
-//! work goes through: whoever is there and gets the lock does what there is to do.
+//! A [`Shard`] is one engine and its backend behind one lock. No single thread does all the work: a
+//! thread that needs progress takes the lock, if it is free, and does the pending work.
 //!
-//! - A thread that *posts* turns the sending side, if the lock is free. If it is not, the holder
-//!   sees the doorbell when it unlocks ([`Shard::answer_doorbells`] says why none is ever missed).
-//! - A thread that *polls* and finds nothing turns everything, without blocking.
-//! - A thread that *waits* sleeps on the sockets themselves and turns the engine when they become
-//!   readable ([`Shard::sleep`]): of several, one, the leader.
-//! - The *driver* thread sleeps on the sockets when none of these is there, and always on the timer
-//!   that tells the engine's next deadline. So peers are served while the program computes or
-//!   sleeps, and an idle process uses no CPU. While others poll or wait it leaves the sockets to
-//!   them, and looks again a millisecond later ([`policy`]).
+//! - A thread that *posts* sends, if the lock is free. If it is taken, the holder sees the doorbell
+//!   after it unlocks ([`Shard::answer_doorbells`] says why no doorbell is missed).
+//! - A thread that *polls* and finds no completion takes a whole turn, without blocking.
+//! - A thread that *waits* sleeps on the sockets and turns the engine when they become readable
+//!   ([`Shard::sleep`]). Of several waiting threads one, the leader, does this.
+//! - The *driver* thread sleeps on the sockets while no thread polls or waits, and always on a
+//!   timer set to the engine's next deadline. So peers are served while the program computes or
+//!   sleeps, and an idle process uses no CPU. While other threads poll or wait, the driver leaves
+//!   the sockets to them and checks again a millisecond later ([`policy`]).
 //!
 //! Locks, in the order in which they may be taken: the shard's, then a completion queue's list of
-//! waiters, then a channel's queue. Nothing is held while sleeping.
+//! waiters, then a channel's queue. No thread sleeps with a lock held.
 
 mod at_exit;
 mod await_reply;

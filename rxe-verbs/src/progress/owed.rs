@@ -1,15 +1,15 @@
-//! Acknowledgements that a shard owes its peers, as threads without its lock see them.
+//! Acknowledgements that a shard owes its peers. Threads without its lock read them here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether a shard may have acknowledgements to send.
 #[derive(Debug)]
 pub(super) struct OwedAcks {
-    /// Packets have come whose acknowledgements may not have left.
+    /// Packets have arrived whose acknowledgements may not have left.
     any: AtomicBool,
     /// The last of these packets came from this host.
     local: AtomicBool,
-    /// How often all had left.
+    /// How often all acknowledgements had left.
     flushes: AtomicU64,
 }
 
@@ -19,23 +19,24 @@ impl OwedAcks {
         Self { any, local, flushes: AtomicU64::new(0) }
     }
 
-    /// Something is about to be handled that may have to be answered.
+    /// Records that the engine may soon owe an acknowledgement. Called before it handles a packet
+    /// or a timeout.
     #[inline]
     pub(super) fn note(&self) {
         self.any.store(true, Ordering::Release);
     }
 
-    /// A packet is about to be handled; it comes from this host, or not.
+    /// Records that a packet is about to be handled. `local`: it comes from this host.
     #[inline]
     pub(super) fn note_packet(&self, local: bool) {
-        // Unless this has changed, the line stays shared between the processors.
+        // Without a write, the cache line stays shared between the processors.
         if self.local.load(Ordering::Relaxed) != local {
             self.local.store(local, Ordering::Relaxed);
         }
         self.note();
     }
 
-    /// All have left.
+    /// Records that all acknowledgements have left.
     #[inline]
     pub(super) fn all_sent(&self) {
         if self.any.load(Ordering::Relaxed) {
@@ -44,7 +45,7 @@ impl OwedAcks {
         }
     }
 
-    /// Returns whether there may be acknowledgements of what a program was told of.
+    /// Returns whether acknowledgements may not have left yet.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)

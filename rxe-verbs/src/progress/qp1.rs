@@ -1,6 +1,7 @@
-//! Queue pair 1 of a shard: which connection manager answers its management datagrams. IBTA 12.
+//! Queue pair 1 of a shard: the connection manager that answers its management datagrams. IBTA 12.
 //!
-//! It is the one that the program uses. If the program uses none, a [`Refuser`] is made when a message comes.
+//! The program's connection manager answers, if it uses one. Otherwise a [`Refuser`] is created
+//! when a message arrives.
 
 use std::any::Any;
 
@@ -12,8 +13,8 @@ use super::refuser::Refuser;
 use super::turn::Core;
 
 impl Core {
-    /// Does something with the connection manager. The first time, it is made, and queue pair 1
-    /// opened.
+    /// Calls `f` with the connection manager. The first call creates it with `make`, and opens
+    /// queue pair 1.
     pub(crate) fn with_cm<M: ConnectionManager, R>(
         &mut self,
         make: impl FnOnce() -> crate::Result<M>,
@@ -33,8 +34,8 @@ impl Core {
         Ok(f(cm, self.environment.now()))
     }
 
-    /// Reads queue pair 1, if other processes may have the device's addresses: a message may be for one
-    /// that is dead.
+    /// Receives messages for queue pair 1, if other processes may share the addresses. A message
+    /// may be for a process that is dead.
     pub(crate) fn admit_mads(&mut self) {
         if let Some(sharing) = self.backend.sharing()
             && sharing.port_groups().is_some()
@@ -44,7 +45,7 @@ impl Core {
         }
     }
 
-    /// Refuses the messages that have come to queue pair 1, if the program has no connection manager.
+    /// Refuses received messages, if the program has no connection manager.
     #[inline]
     pub(super) fn refuse_mads(&mut self) {
         if self.cm.is_none() && self.engine.has_mad() {
@@ -59,12 +60,12 @@ impl Core {
         self.cm = Some(Box::new(Refuser::new(CmConfig { block, guid: 0, seed })));
     }
 
-    /// Whether there is a connection manager.
+    /// Returns whether there is a connection manager.
     pub(crate) fn has_cm(&self) -> bool {
         self.cm.is_some()
     }
 
-    /// As [`ConnectionManager::list`].
+    /// Lists services and connections, like [`ConnectionManager::list`]; empty without a manager.
     pub(crate) fn list_cm(&self, max: usize) -> CmList {
         self.cm.as_ref().map(|cm| cm.list(max)).unwrap_or_default()
     }

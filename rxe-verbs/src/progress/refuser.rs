@@ -1,8 +1,9 @@
 //! Answers management datagrams for a program that uses no connection manager.
 //!
-//! All processes of an address read queue pair 1, so a message may reach a process that knows nothing of
-//! connections. It belongs to nobody then: whoever it is for would have got it. The peer must hear that,
-//! above all if it asks for a connection of a process that was killed ([`rxe_core::cm`], keepalive).
+//! All processes that share an address read queue pair 1, so a message may reach a process that has
+//! no connections. The message then has no recipient, or that process would have received it. The
+//! peer must be told, above all if it asks about a connection of a process that was killed
+//! ([`rxe_core::cm`], keepalive).
 
 use rxe_core::cm::mad::Mad;
 use rxe_core::cm::{CmConfig, Manager, Route};
@@ -12,7 +13,7 @@ use rxe_core::types::Time;
 use super::manager::{CmList, ConnectionManager};
 use super::policy::Timers;
 
-/// A connection manager without listeners and connections: it refuses everything.
+/// A connection manager that has no listeners and refuses every message.
 pub(super) struct Refuser(Manager);
 
 impl Refuser {
@@ -37,7 +38,7 @@ impl ConnectionManager for Refuser {
         }
         while let Some(out) = self.0.poll_transmit() {
             let Route { local, remote, traffic_class } = out.route;
-            // If the own address is gone, nobody can be told.
+            // If the own address is gone, no reply can be sent.
             let _ = engine.send_mad(local, remote, traffic_class, &out.mad);
         }
     }

@@ -1,5 +1,5 @@
-//! One engine and its backend behind one lock: who gets the lock, what belongs to the end of a turn,
-//! and the rule by which no posted request is stranded.
+//! One engine and its backend behind one lock: which thread gets the lock, what ends a turn, and
+//! the rule by which no posted request is stranded.
 //!
 //! The ways in:
 //!
@@ -7,15 +7,16 @@
 //! | --- | --- | --- | --- | --- |
 //! | [`Shard::with`] | yes | yes | sends; one step, if the turn before was cut short | yes |
 //! | [`Shard::turn`], [`Shard::turn_after`] | yes | yes | receives, runs timers, sends | yes |
-//! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; a few acknowledgements may wait | yes |
+//! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; acks may wait | yes |
 //! | [`Shard::posted`] | if it is free | no | sends; small posts may wait | yes, unless its post waits |
 //! | [`Shard::answer_doorbells`] | if a doorbell was rung, and it is free | no | sends | yes |
 //! | [`Shard::bare`] | yes | yes | no | yes |
 //! | [`Shard::bare_within`] | yes | for a given time | no | yes |
 //!
-//! [`Shard::acknowledge`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others' doorbells is to
-//! send what other threads have posted while this thread had the lock. After a post that waits, those wait too,
-//! as long as [`DoorbellBatching`](super::policy::DoorbellBatching) says: then the driver turns the engine.
+//! [`Shard::acknowledge`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others'
+//! doorbells is to send the requests that other threads posted while this thread had the lock.
+//! After a post that waits, those requests wait too, as long as
+//! [`DoorbellBatching`](super::policy::DoorbellBatching) decides; then the driver turns the engine.
 
 mod locked;
 #[cfg(test)]
@@ -44,63 +45,64 @@ use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind, Events, Log, Observers};
 use crate::os::Environment;
 
-/// Packets that are received before what follows from them is sent. Few enough for a caller to look at its
-/// completions soon, and for a peer to learn of its first packets before its window is used up.
+/// Packets received in one step, before the responses to them are sent. Few enough for a caller to
+/// see its completions soon, and for a peer to see acknowledgements before its window is used up.
 pub(super) const BUDGET: usize = 64;
 
-/// Packets whose acknowledgements may wait: more than these, and the peer may need them to go on.
+/// The most packets whose acknowledgements may wait. With more, the peer may need the
+/// acknowledgements to continue.
 const MAX_WAITING_ACKS: usize = 2;
 
-/// Turns that a poster takes for others who post meanwhile, before it leaves them to the driver.
+/// Turns for requests of other threads, after which a poster wakes the driver.
 const TURNS_FOR_OTHERS: u32 = 16;
 
-/// See the module's opening.
+/// An engine and its backend behind one lock. The head of the module lists the ways in.
 pub(crate) struct Shard {
     device: String,
     core: Mutex<Core>,
     doorbells: Arc<Doorbells>,
     pub(super) wakeups: Wakeups,
     pub(super) stop: AtomicBool,
-    /// A request that must leave at once was left to the thread that had the lock.
+    /// A request that must leave immediately was left to the thread that had the lock.
     urgent: AtomicBool,
     asyncs: Arc<AsyncEvents>,
-    /// A message is acknowledged before the program sees its completion.
+    /// The policy is [`AckPolicy::Prompt`]: acknowledgements leave before completions are seen.
     prompt: bool,
     unsent: UnsentRecord,
-    /// All threads of this process share a CPU.
+    /// All threads of this process share one CPU.
     pub(super) single_cpu: bool,
     environment: Environment,
-    /// Told of events after the lock is released.
+    /// The observers that are told of events after the lock is released.
     observers: Option<Arc<Observers>>,
-    /// Why nothing works any more.
+    /// Why the shard has failed, if it has.
     failed: OnceLock<String>,
-    /// The process that owns the shard.
+    /// The process that owns the shard, as a fork generation.
     generation: u64,
-    /// Who must be told of a failure, by the number of the completion queue.
+    /// The completion queues to wake on failure, by number.
     queues: Mutex<HashMap<u64, Weak<dyn WakeAll>>>,
 }
 
-/// What a shard is made of.
+/// The parts from which a shard is created.
 pub(crate) struct ShardParts {
     /// The device's name.
     pub(crate) device: String,
-    /// Without queue pairs.
+    /// The engine, without queue pairs.
     pub(crate) engine: Engine,
-    /// Open.
+    /// The open backend.
     pub(crate) backend: Box<dyn Backend>,
-    /// Where events go.
+    /// The sink of the engine's events.
     pub(crate) events: Events,
     /// The queue from which programs take asynchronous events.
     pub(crate) asyncs: Arc<AsyncEvents>,
     /// When acknowledgements leave.
     pub(crate) acks: AckPolicy,
-    /// Where its time comes from.
+    /// The source of time and randomness.
     pub(crate) environment: Environment,
 }
 
-/// Who is told when a shard fails.
+/// A completion queue that is told when a shard fails.
 pub(crate) trait WakeAll: std::fmt::Debug + Send + Sync {
-    /// Every thread that sleeps must look.
+    /// Wakes every thread that sleeps on the queue.
     fn wake_all(&self);
 }
 
@@ -132,38 +134,37 @@ impl Shard {
         })
     }
 
-    /// Where its time and randomness come from.
+    /// Returns the source of the shard's time and randomness.
     #[inline]
     pub(crate) fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// Waits for the lock.
+    /// Takes the lock, after waiting for it.
     fn lock(&self) -> Locked<'_> {
         Locked::new(self, self.core.lock())
     }
 
-    /// The lock, if it is free.
+    /// Takes the lock, if it is free.
     fn try_lock(&self) -> Option<Locked<'_>> {
         Some(Locked::new(self, self.core.try_lock()?))
     }
 
-    /// Does `f` with the engine, sends what comes of it, and takes the doorbells that were rung
-    /// meanwhile.
+    /// Calls `f`, sends, and serves the doorbells that were rung meanwhile.
     ///
     /// # Errors
-    /// The device has failed, before or in this.
+    /// The device has failed, before or during the call.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
         let prepare = |core: &mut Core| {
             if core.backlog == Backlog::CutShort {
-                // The driver goes on with the long transfer; this caller need not.
+                // The driver continues the long transfer; this caller takes one step only.
                 core.limit = TurnLimit::one_step();
             }
         };
         self.turn_after(prepare, f)
     }
 
-    /// Like [`Shard::with`], but the turn is a whole one, and `prepare` runs before requests leave that wait.
+    /// Like [`Shard::with`], but takes a whole turn. `prepare` runs before waiting requests leave.
     pub(super) fn turn_after<R>(
         &self,
         prepare: impl FnOnce(&mut Core),
@@ -183,11 +184,11 @@ impl Shard {
         prepare: impl FnOnce(&mut Core),
         f: impl FnOnce(&mut Core) -> R,
     ) -> Result<R> {
-        // It may have failed while this thread waited for the lock.
+        // The shard may have failed while this thread waited for the lock.
         self.check()?;
         prepare(core);
         if core.backlog == Backlog::Acks || self.unsent.doorbells.any() {
-            // `f` may end the queue pair that they belong to.
+            // `f` may destroy the queue pair whose acknowledgements or posts wait.
             self.end_turn(core, false)?;
         }
         let result = f(core);
@@ -197,8 +198,8 @@ impl Shard {
     /// Receives, runs timers and sends, if the lock is free; then calls `look`. Returns `None` if another
     /// thread has the lock.
     ///
-    /// In a ping-pong, acknowledgements wait for what the caller now posts, for the next such turn, or,
-    /// if neither comes, for the driver ([`super::policy::Acks`]).
+    /// In a ping-pong, acknowledgements wait for the caller's next post or the next such turn. If
+    /// neither comes, the driver sends them ([`super::policy::Acks`]).
     pub(crate) fn turn_if_free<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
         self.check_own()?;
         let Some(mut core) = self.try_lock() else { return Ok(None) };
@@ -218,15 +219,16 @@ impl Shard {
         self.answer_doorbells();
         ended?;
         if congested {
-            // The process that is to make room may need this CPU.
+            // The process that must make room may need this CPU.
             thread::yield_now();
         }
         self.fail_on(received)?;
         Ok(Some(seen))
     }
 
-    /// Whether the acknowledgements of what this poll has received wait for company. On one host they
-    /// never do: putting them into a ring costs no call. Nor do they in a simulation.
+    /// Returns whether acknowledgements of received packets wait for the next post. Those to a peer
+    /// on this host never wait: writing them into a ring costs no system call. In a simulation none
+    /// wait.
     fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
         if self.environment.is_turn_based() {
             return false;
@@ -244,8 +246,9 @@ impl Shard {
         }
     }
 
-    /// Sends the acknowledgements of polled messages before it returns, if the peer is on this host (which
-    /// costs no system call) or the device was opened with [`AckPolicy::Prompt`].
+    /// Sends the acknowledgements of polled messages, if they must not wait. That is so if the peer
+    /// is on this host, where sending costs no system call, or if the device was opened with
+    /// [`AckPolicy::Prompt`].
     #[inline]
     pub(crate) fn acknowledge(&self) {
         let acks = &self.unsent.acks;
@@ -256,7 +259,8 @@ impl Shard {
 
     #[cold]
     fn send_acks(&self) {
-        // Another thread is in the middle of a turn, or a turn was cut short.
+        // One call may not do: another thread may be in the middle of a turn, or a turn was cut
+        // short.
         for _ in 0..TURNS_FOR_OTHERS {
             if !self.unsent.acks.any() || self.with(|_| ()).is_err() {
                 return;
@@ -264,8 +268,8 @@ impl Shard {
         }
     }
 
-    /// Receives about `budget` packets, runs timers and sends, after waiting for the lock. Returns how many
-    /// packets came.
+    /// Takes the lock, receives about `budget` packets, runs timers and sends. Returns how many
+    /// packets arrived.
     pub(super) fn turn(&self, budget: usize) -> Result<usize> {
         let receive = |core: &mut Core| {
             core.watchers.turned_inline();
@@ -275,23 +279,24 @@ impl Shard {
         self.fail_on(received)
     }
 
-    /// Ensures that everything posted until now is begun: by this thread, or by the one that holds the
-    /// lock.
+    /// Ensures that this thread or the lock's holder sends everything posted so far.
     ///
-    /// Every thread that posts calls this after it has rung, and every thread that held the lock
-    /// calls this after it has unlocked: [`Doorbells::drain`] says why nothing is stranded then. A
-    /// thread that has served others for long enough wakes the driver to go on.
+    /// Every thread that posts calls this after it has rung the doorbell, and every thread that
+    /// held the lock calls this after it has unlocked. [`Doorbells::drain`] explains why then no
+    /// request is stranded. A thread that has served others for [`TURNS_FOR_OTHERS`] turns wakes
+    /// the driver to continue.
     pub(crate) fn answer_doorbells(&self) {
         self.answer_doorbells_by(|| self.try_lock());
     }
 
-    /// As [`Shard::answer_doorbells`], of a thread whose request must leave at once: if another thread has
-    /// the lock, that one sends it, also if its own requests wait from now on.
+    /// Like [`Shard::answer_doorbells`], for a request that must leave immediately. If another
+    /// thread has the lock, that thread sends it, even if its own requests wait.
     fn send_now(&self) {
         self.answer_doorbells_by(|| {
             self.try_lock().or_else(|| {
-                // As with the doorbells: either the holder sees this after it has unlocked
-                // (`Shard::was_urged`), or this thread finds the lock free, or taken by a later holder.
+                // As with the doorbells: either the holder sees this flag after it has unlocked
+                // (`Shard::was_urged`), or this thread finds the lock free, or taken by a later
+                // holder, which sends.
                 self.urgent.store(true, Ordering::Release);
                 fence(Ordering::SeqCst);
                 self.try_lock()
@@ -299,8 +304,8 @@ impl Shard {
         });
     }
 
-    /// Whether another thread has left a request that must leave at once to this one, which had the lock
-    /// and has released it.
+    /// Returns whether another thread has left an urgent request to this thread. Called after this
+    /// thread has released the lock.
     fn was_urged(&self) -> bool {
         fence(Ordering::SeqCst);
         self.urgent.load(Ordering::Acquire)
@@ -316,19 +321,21 @@ impl Shard {
             turns += 1;
             let Some(mut core) = lock() else { return false };
             if self.failed.get().is_some() {
-                // Posted while it failed.
+                // These requests were posted while the shard failed.
                 core.flush();
                 return core.intact;
             }
-            // What fails here every later call reports.
+            // Every later call reports an error that occurs here.
             let _ = self.end_turn(&mut core, false);
             true
         });
     }
 
-    /// A thread has posted, and rung the doorbell. The post leaves at once, or waits for the next one
-    /// ([`super::policy::DoorbellBatching`]): then it leaves with that, with the next turn of any thread, or with one
-    /// of the driver's. Returns whether it leaves at once.
+    /// Sends a post whose doorbell is rung, or lets it wait for the next one. Returns whether it
+    /// leaves immediately.
+    ///
+    /// A post that waits ([`super::policy::DoorbellBatching`]) leaves with the next post, with the
+    /// next turn of any thread, or with a turn of the driver.
     #[inline]
     pub(crate) fn posted(&self, post: &Post) -> bool {
         let may_wait = !post.goes_at_once() && !self.environment.is_turn_based();
@@ -356,7 +363,7 @@ impl Shard {
         true
     }
 
-    /// Sends what there is, or leaves that for later, and sets the timer that wakes the driver.
+    /// Ends a turn: sends, unless acknowledgements wait (`later`), and sets the driver's timer.
     fn end_turn(&self, core: &mut Core, later: bool) -> Result<()> {
         let mut sent = Ok(());
         if later {
@@ -364,7 +371,7 @@ impl Shard {
             core.events.take_all(&mut core.engine);
             core.wakeup_state.set_timer(&self.wakeups, self.environment.now() + TICK);
         } else {
-            // Before the doorbells are taken, so that the urgent request is among them.
+            // Cleared before the doorbells are taken, so that the urgent request is among them.
             if self.urgent.load(Ordering::Relaxed) {
                 self.urgent.swap(false, Ordering::AcqRel);
             }
@@ -374,7 +381,7 @@ impl Shard {
             core.set_interest(&self.wakeups, Interest::ReceiveAndSend);
         }
         if core.backlog == Backlog::CutShort {
-            // The driver goes on immediately, if nobody else does.
+            // The driver continues immediately, unless another thread does.
             core.wakeup_state.set_timer(&self.wakeups, self.environment.now());
         } else if let Some(deadline) = core.poll_timeout() {
             core.wakeup_state.set_timer(&self.wakeups, deadline);
@@ -382,7 +389,8 @@ impl Shard {
         sent.or_else(|e| self.failed_by(core, e))
     }
 
-    /// Carries out what [`super::policy`] decided. In a simulation nobody sleeps on sockets.
+    /// Applies a decision of [`super::policy`]. Does nothing in a simulation, where no thread
+    /// sleeps on sockets.
     pub(super) fn apply(&self, core: &mut Core, plan: Plan) {
         if self.environment.is_turn_based() {
             return;
@@ -393,7 +401,8 @@ impl Shard {
         }
     }
 
-    /// A program will sleep where this crate does not see it.
+    /// Prepares for a program that will sleep where this crate does not see it: the driver takes
+    /// the sockets.
     pub(crate) fn serve_sleeper(&self) -> Result<()> {
         self.with(|core| {
             if let Some(plan) = core.watchers.about_to_sleep() {
@@ -402,15 +411,16 @@ impl Shard {
         })
     }
 
-    /// Takes the lock and calls `f`, also after a failure, for what must be put in order nevertheless.
+    /// Takes the lock and calls `f` without a turn. Works after a failure too, for cleaning up.
     pub(super) fn bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         let value = f(&mut self.lock());
         self.answer_doorbells();
         value
     }
 
-    /// Like [`Shard::bare`], if the lock becomes free within `timeout`. It does not in a signal handler that
-    /// interrupts a holder of the lock. Returns `None` also in a forked child.
+    /// Like [`Shard::bare`], if the lock becomes free within `timeout`; otherwise returns `None`.
+    /// The lock never becomes free in a signal handler that interrupts its holder. Returns `None`
+    /// in a forked child too.
     pub(crate) fn bare_within<R>(
         &self,
         timeout: Duration,
@@ -419,7 +429,7 @@ impl Shard {
         if !self.is_own() {
             return None;
         }
-        // Without a timeout, a thread that finds the lock taken must not spin.
+        // With a timeout of zero, a thread that finds the lock taken must not spin.
         let core =
             if timeout.is_zero() { self.core.try_lock() } else { self.core.try_lock_for(timeout) };
         let value = f(&mut Locked::new(self, core?));
@@ -427,31 +437,32 @@ impl Shard {
         Some(value)
     }
 
-    /// Returns when observers have been told of what has happened until now, or have not for long. For a
-    /// program that is about to learn of a failed request: what explains it is to come first. Not for a thread
-    /// that has a shard's lock.
+    /// Waits until observers have been told of all events so far, for one second at most.
+    ///
+    /// For a program that is about to learn of a failed request: the explanation must come first.
+    /// The caller must not hold a shard's lock.
     #[cold]
     pub(crate) fn tell_observers(&self) {
-        /// An observer may write to a terminal that is stopped.
+        /// Limited, because an observer may write to a terminal that is stopped.
         const TIMEOUT: Duration = Duration::from_millis(500);
         if let Some(observers) = &self.observers {
-            // The turn in which it failed may not be over yet.
+            // The turn in which the request failed may not have ended yet.
             self.bare_within(TIMEOUT, |_| ());
             observers.wait(TIMEOUT);
         }
     }
 
-    /// Wakes the driver, which then looks also after the interface.
+    /// Returns a handle that wakes the driver, which then checks the interface too.
     pub(crate) fn wakeup(&self) -> Arc<Wakeup> {
         self.wakeups.wakeup()
     }
 
-    /// Has the driver turn the engine soon. Takes no lock.
+    /// Makes the driver turn the engine soon. Takes no lock.
     pub(crate) fn wake_driver(&self) {
         self.wakeups.wake();
     }
 
-    /// What has been counted, by the engine and by the backend; nothing in a forked child.
+    /// Returns the counters of the engine and of the backend; zeros in a forked child.
     pub(crate) fn counters(&self) -> (Counters, rxe_net::Counters) {
         if !self.is_own() {
             return Default::default();
@@ -459,7 +470,7 @@ impl Shard {
         self.bare(|core| (core.engine.counters().clone(), core.backend.counters()))
     }
 
-    /// What has happened, for a person; nothing in a forked child.
+    /// Takes the log of events for a person; empty in a forked child.
     pub(crate) fn take_log(&self) -> Log {
         if !self.is_own() {
             return Log::default();
@@ -467,8 +478,8 @@ impl Shard {
         self.bare(|core| core.events.take_log())
     }
 
-    /// Destroys a queue pair, also after a failure. Not for a forked child. Returns what is to be dropped
-    /// now, without the lock: memberships of groups that nobody needs any more.
+    /// Destroys a queue pair, even after a failure. Not for a forked child. Returns memberships of
+    /// groups that no queue pair needs any more, which the caller drops without the lock.
     pub(crate) fn destroy_qp(&self, qpn: Qpn) -> Vec<Membership> {
         let destroyed = self.with(|core| {
             core.destroy_qp(qpn);
@@ -480,7 +491,7 @@ impl Shard {
         })
     }
 
-    /// The completion queue of this number is told when the shard fails, until [`Shard::forget`].
+    /// Registers a completion queue to wake when the shard fails, until [`Shard::forget`].
     pub(crate) fn enroll(&self, cq: u64, queue: &Arc<dyn WakeAll>) {
         self.queues.lock().insert(cq, Arc::downgrade(queue));
     }
@@ -492,20 +503,20 @@ impl Shard {
         }
     }
 
-    /// How many completion queues are told when the shard fails.
+    /// Returns how many completion queues are registered.
     #[cfg(test)]
     pub(crate) fn enrolled(&self) -> usize {
         self.queues.lock().len()
     }
 
-    /// Whether it is this process's, and not that of a parent. Without that no lock of it may be taken: it
-    /// may have been held in the moment of the fork.
+    /// Returns whether the shard belongs to this process, and not to its parent. In a forked child
+    /// no lock of the shard may be taken: it may have been held at the moment of the fork.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         self.generation == fork_generation()
     }
 
-    /// Fails with [`Error::Forked`] if it is a parent's.
+    /// Fails with [`Error::Forked`] if the shard belongs to a parent process.
     #[inline]
     pub(crate) fn check_own(&self) -> Result<()> {
         if self.is_own() { Ok(()) } else { Err(self.forked()) }
@@ -516,7 +527,7 @@ impl Shard {
         Error::Forked { device: self.device.clone() }
     }
 
-    /// Whether it still works.
+    /// Fails if the shard has failed, or belongs to a parent process.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_own()?;
         match self.failed.get() {
@@ -539,24 +550,26 @@ impl Shard {
         Err(error.into())
     }
 
-    /// As [`Shard::fail_with`], for a thread without the lock.
+    /// Like [`Shard::fail_with`], for a thread without the lock.
     pub(super) fn fail(&self, why: String) {
         self.fail_with(&mut self.lock(), why);
         self.answer_doorbells();
     }
 
-    /// If it has failed, completes what other threads' posts have left to the thread under which it failed.
+    /// Completes the requests that threads posted while the shard failed. Does nothing if it has
+    /// not failed.
     #[cold]
     pub(crate) fn end_failure(&self) {
         if self.is_own() && self.failed.get().is_some() {
-            // Not only if a doorbell waits: who has taken it may not have had the lock before this.
+            // Even if no doorbell waits: the thread that took it may not have had the lock before
+            // this one.
             self.lock().flush();
             self.answer_doorbells();
         }
     }
 
-    /// Nothing works any more: what was posted completes as flushed, and everybody who waits is told. A
-    /// thread that learns of the failure finds these completions in their queues.
+    /// Marks the shard as failed: posted requests complete as flushed, then waiting threads are
+    /// woken. A thread that learns of the failure finds these completions in its queues.
     fn fail_with(&self, core: &mut Core, why: String) {
         if self.failed.get().is_none() {
             core.flush();
@@ -564,8 +577,8 @@ impl Shard {
         }
     }
 
-    /// Like [`Shard::fail`], for a failure of all shards of the device: the caller gives one event for all.
-    /// Returns whether the shard had worked until now.
+    /// Like [`Shard::fail`], if all shards of the device fail. The caller reports one event for
+    /// all. Returns whether the shard had worked until now.
     pub(crate) fn fail_with_device(&self, why: String) -> bool {
         let mut core = self.lock();
         let worked = self.failed.get().is_none();
@@ -578,7 +591,7 @@ impl Shard {
         worked
     }
 
-    /// Tells everybody who waits why nothing works any more. Takes no lock that a turn holds.
+    /// Marks the shard as failed and reports a device-fatal event. Takes no lock that a turn holds.
     fn tell_failure(&self, why: String) {
         if self.failed.get().is_none() {
             self.mark_failed(why.clone());
@@ -586,7 +599,7 @@ impl Shard {
         }
     }
 
-    /// Says why nothing works any more, and wakes everybody who waits.
+    /// Records why the shard has failed, and wakes all waiting threads.
     fn mark_failed(&self, why: String) {
         if self.failed.set(why).is_err() {
             return;

@@ -1,5 +1,5 @@
-//! Waiting without spinning: the thread that waits sleeps on the sockets itself, which saves a
-//! hand-over from the driver.
+//! Waiting without spinning: the thread that waits sleeps on the sockets itself. This avoids waking
+//! it through the driver.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::error::{Error, Result};
 use crate::os::until;
 
 impl Shard {
-    /// Sleeps until `done` has something, or until `deadline` (then `None`).
+    /// Sleeps until `done` returns a value, or until `deadline` (then returns `None`).
     ///
-    /// `done` is asked before every sleep; before it says "nothing yet" it must have seen to it that
-    /// `fd` becomes readable when another thread changes that. What this thread itself completes need
-    /// not make it readable, so between the last time that `done` is asked and the sleep this thread
-    /// turns nothing.
+    /// `done` is called before every sleep. Before it returns `None` it must ensure that `fd`
+    /// becomes readable when another thread makes a value available. What this thread itself
+    /// completes need not make `fd` readable: this thread does not turn the engine between the last
+    /// call of `done` and the sleep.
     ///
     /// # Errors
-    /// The device has failed; `done` has.
+    /// The device has failed, or `done` returned an error.
     pub(crate) fn sleep<T>(
         &self,
         fd: &EventFd,
@@ -61,7 +61,8 @@ impl Shard {
             }
             if !waiting.leads {
                 waiting.lead();
-                // It has held the lock, and then served doorbells that were rung meanwhile.
+                // `lead` took the lock, and may have sent other threads' requests after it released
+                // it.
                 if let Some(found) = look()? {
                     return Ok(Some(found));
                 }
@@ -83,7 +84,7 @@ impl Shard {
     }
 }
 
-/// A thread that waits: the leader, which sleeps on the sockets, or a follower.
+/// A waiting thread: the leader, which sleeps on the sockets, or a follower.
 struct Waiting<'s> {
     shard: &'s Shard,
     leads: bool,
@@ -95,7 +96,7 @@ impl<'s> Waiting<'s> {
         Self { shard, leads: false }
     }
 
-    /// Becomes the leader if there is none.
+    /// Becomes the leader, if there is none.
     fn lead(&mut self) {
         self.leads = self.shard.bare(|core| {
             let leads = core.watchers.lead();
@@ -119,12 +120,12 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// How a thread that waits is woken: every thread has one.
+/// Wakes a waiting thread. Every thread has its own.
 #[derive(Debug)]
 pub(crate) struct Waker {
     fd: EventFd,
-    /// Written after the descriptor, read before it: a wake-up that this does not show yet leaves
-    /// the descriptor readable, and so is seen the next time.
+    /// Written after the descriptor is set, read before it is cleared. If `clear` misses a wake-up
+    /// here, the descriptor stays readable, and the next wait sees it.
     set: AtomicBool,
 }
 
@@ -133,25 +134,26 @@ thread_local! {
 }
 
 impl Waker {
-    /// The calling thread's.
+    /// Returns the calling thread's waker.
     pub(crate) fn current() -> Result<Arc<Self>> {
         let known = WAKER.try_with(|cell| cell.borrow().clone()).ok().flatten();
-        // The program may have closed it, and opened a device after that; or this is a forked child.
+        // The program may have closed the descriptor, or this may be a forked child.
         if let Some(waker) = known.filter(|waker| waker.fd.is_intact()) {
             return Ok(waker);
         }
         let fd = Self::new_event()?;
         let waker = Arc::new(Self { fd, set: AtomicBool::new(false) });
-        // In a destructor of thread-local data the thread's own may be gone: then this is for one call.
+        // While thread-local data is destroyed, the cell may be gone: then the waker serves this
+        // call only.
         let _ = WAKER.try_with(|cell| cell.replace(Some(Arc::clone(&waker))));
         Ok(waker)
     }
 
-    /// Makes the descriptor. If the process may open no more, another thread may have the last one only for a
-    /// moment, as for a process that has connected to offer shared memory: for long, if the machine gives that
-    /// thread no time. So it is tried for a second.
+    /// Creates the descriptor. If the process has reached its limit of descriptors, tries again for
+    /// a second: another thread may hold the last one only briefly, for example while it accepts an
+    /// offer of shared memory.
     fn new_event() -> Result<EventFd> {
-        /// How often, and after which pauses.
+        /// The number of tries and the pause between them.
         const TRIES: u32 = 1000;
         const PAUSE: Duration = Duration::from_millis(1);
         let mut made = EventFd::new().map_err(Error::from);
@@ -166,7 +168,8 @@ impl Waker {
         made
     }
 
-    /// Wakes the thread, unless it is this one: who turns the engine looks afterwards anyway.
+    /// Wakes the thread, unless it is the calling one: a thread that turns the engine checks
+    /// afterwards anyway.
     pub(crate) fn wake(self: &Arc<Self>) {
         let own =
             WAKER.try_with(|cell| cell.borrow().as_ref().is_some_and(|own| Arc::ptr_eq(own, self)));
@@ -176,12 +179,12 @@ impl Waker {
         }
     }
 
-    /// Readable when the thread is woken.
+    /// Returns the descriptor that is readable when the thread is woken.
     pub(crate) fn event(&self) -> &EventFd {
         &self.fd
     }
 
-    /// Forgets wake-ups until now.
+    /// Clears earlier wake-ups.
     pub(crate) fn clear(&self) {
         if self.set.swap(false, Ordering::Acquire) {
             self.fd.clear();

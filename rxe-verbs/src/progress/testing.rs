@@ -1,11 +1,12 @@
-//! What the tests of shards share.
+//! Helpers that the tests of shards share.
 
 use rxe_core::VerbsError;
 use rxe_core::engine::Engine;
 use rxe_core::qp::{AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{Qpn, Time};
 
-/// Takes a connected queue pair from RESET to RTS, with what these states need of `attr`.
+/// Takes a connected queue pair from RESET to RTS. Uses the attributes of `attr` that these states
+/// need.
 pub(super) fn ready_to_send(
     engine: &mut Engine,
     now: Time,

@@ -1,5 +1,6 @@
-//! One turn, by the thread that has the lock of the [`super::Shard`]: [`Core::receive`] gives the engine what has
-//! arrived and does what is due, [`Core::transmit`] sends. How long it may be is said by [`super::policy`].
+//! One turn, taken by the thread that has the lock of the [`super::Shard`]: [`Core::receive`] gives
+//! the engine the packets that have arrived and runs timers, [`Core::transmit`] sends.
+//! [`super::policy`] limits the length of a turn.
 
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Qpn, Time};
@@ -15,60 +16,61 @@ use super::wakeup::{WakeupState, Wakeups};
 use crate::event::Events;
 use crate::os::Environment;
 
-/// Handling so many packets takes next to no time.
+/// The most packets after which the clock need not be read again.
 const FEW: usize = 2;
 
-/// What the last turn has left to send, and why. The next turn sends it, whoever takes that turn; what else
-/// is done about it is said here.
+/// Why the last turn left packets unsent. The next turn of any thread sends them; each variant says
+/// what else happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Backlog {
-    /// All has left.
+    /// Everything has left.
     #[default]
     Nothing,
-    /// Acknowledgements, which wait for company ([`Engine::can_wait`]): the driver's timer is set.
+    /// Acknowledgements that wait for the program's next post ([`Engine::can_wait`]). The driver's
+    /// timer is set.
     Acks,
-    /// Anything: the turn was long enough. The driver goes on immediately.
+    /// Any packets: the turn reached its limit. The driver continues immediately.
     CutShort,
     /// The rest of a batch: the socket is full. The driver sleeps until there is room in it.
     Blocked,
-    /// The rest of a batch: a process of this host must make room. The backend makes a descriptor readable
-    /// when it has.
+    /// The rest of a batch: a process on this host must first make room. When it has, the backend
+    /// makes a descriptor readable.
     Congested,
 }
 
-/// What the shard's lock protects.
+/// The engine, its backend and all other state that the shard's lock protects.
 pub(crate) struct Core {
-    /// The queue pairs.
+    /// The engine with the queue pairs.
     pub(crate) engine: Engine,
     pub(super) backend: Box<dyn Backend>,
     pub(super) environment: Environment,
-    /// Another process captures what passes the backend.
+    /// A capture by another process of all frames that pass the backend.
     tap: Option<Box<Tap>>,
     batch: TxBatch,
     pub(super) backlog: Backlog,
     pub(super) events: Events,
     pub(super) watchers: Watchers,
     pub(super) wakeup_state: WakeupState,
-    /// What this turn has used up.
+    /// The steps and the time that this turn has used.
     pub(super) limit: TurnLimit,
     timers: TimerGate,
     pub(super) acks: Acks,
     pub(super) batching: DoorbellBatching,
-    /// What other threads see of what has not left.
+    /// The record of what is not sent yet, which other threads read without the lock.
     unsent: &'static Unsent,
-    /// When the last packets came.
+    /// When the last packets arrived.
     pub(super) received: Time,
     /// The connection manager, if a program uses it.
     pub(super) cm: Option<Box<dyn ConnectionManager>>,
-    /// What to do about its timers when it is turned.
+    /// What to do about the connection manager's timers at its next turn.
     cm_timers: Timers,
-    /// The driver looks again at once: it does not sleep on the descriptors that it watches.
+    /// The driver polls again immediately and does not sleep on its descriptors.
     pub(super) polled: bool,
-    /// The backend was told that somebody sleeps on its descriptors.
+    /// The backend was last told that a thread sleeps on its descriptors.
     watched: bool,
-    /// The groups that the interface is in.
+    /// The multicast groups that the interface has joined.
     pub(super) joined: Vec<Gid>,
-    /// No thread panicked while it had the engine.
+    /// No thread has panicked while it held the lock.
     pub(super) intact: bool,
 }
 
@@ -107,7 +109,7 @@ impl Core {
         }
     }
 
-    /// From now on, this captures what passes the backend, until it has ended.
+    /// Starts a live capture of all frames that pass the backend. It ends when the tap says so.
     pub(crate) fn set_tap(&mut self, tap: Tap) {
         self.events.set_live_capture(Some(tap.handle()));
         self.tap = Some(Box::new(tap));
@@ -119,7 +121,7 @@ impl Core {
         self.tap = None;
     }
 
-    /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already.
+    /// Sets the socket events that wake the driver, also while it sleeps.
     pub(super) fn set_interest(&mut self, wakeups: &Wakeups, interest: Interest) {
         self.wakeup_state.set_interest(wakeups, interest);
         let sleeps = interest != Interest::None && !self.polled;
@@ -129,35 +131,35 @@ impl Core {
         }
     }
 
-    /// Destroys a queue pair, with those of its asynchronous events that no program has taken.
+    /// Destroys a queue pair, and its asynchronous events that no program has taken yet.
     pub(super) fn destroy_qp(&mut self, qpn: Qpn) {
-        // An engine in which a thread has panicked is left alone.
+        // A panic may have left the engine inconsistent; it is not touched any more.
         if self.intact {
-            // `QueuePair::drop` is called once for each.
+            // `QueuePair::drop` calls this once for each queue pair, so the queue pair exists.
             let _ = self.engine.destroy_qp(qpn);
             self.events.take_all(&mut self.engine);
         }
         self.events.forget(qpn);
     }
 
-    /// These are the own addresses now, by index.
+    /// Sets the device's own addresses, by index in its GID table.
     pub(crate) fn set_gids(&mut self, gids: &[Gid]) -> Result<(), NetError> {
         self.engine.set_gids(gids.to_vec());
         let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
         self.backend.sharing().map_or(Ok(()), |sharing| sharing.set_addresses(&addresses))
     }
 
-    /// Receives for what the device has leased since.
+    /// Begins to receive for what the device has leased since the last call.
     pub(crate) fn take_up(&mut self) -> Result<(), NetError> {
         self.backend.sharing().map_or(Ok(()), |sharing| sharing.take_up())
     }
 
-    /// What the backend has counted.
+    /// Returns the backend's counters.
     pub(crate) fn net_counters(&self) -> rxe_net::Counters {
         self.backend.counters()
     }
 
-    /// When [`Core::transmit`] must be called, if nothing else happens.
+    /// Returns when [`Core::transmit`] must be called, if nothing else happens.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         let of_engine = self.engine.poll_timeout();
         let Some(cm) = &self.cm else { return of_engine };
@@ -167,9 +169,8 @@ impl Core {
         }
     }
 
-    /// The receiving half of a turn, with about `budget` packets. Returns how many arrived. What
-    /// comes of them is sent by [`Core::transmit`]. Timers that are due run after it, if `wakeups`
-    /// shows no more input.
+    /// Receives about `budget` packets, and returns how many arrived. [`Core::transmit`] sends the
+    /// responses. Timers that are due run afterwards, if `wakeups` shows no more input.
     pub(super) fn receive(&mut self, budget: usize, wakeups: &Wakeups) -> Result<usize, NetError> {
         let mut time = None;
         let (mut source, mut local) = (None, false);
@@ -178,7 +179,8 @@ impl Core {
         }
         let Self { engine, backend, tap, events, unsent, environment, .. } = self;
         let mut sink = |frame: &Frame<'_>| {
-            // The frames of a batch mostly come from one address.
+            // Most frames of a batch come from one address, so the lookup is repeated only when it
+            // changes.
             if source != Some(frame.net.src) {
                 source = Some(frame.net.src);
                 local = engine.config().gids.contains(&frame.net.src.into());
@@ -205,13 +207,15 @@ impl Core {
             match self.timers.decide(deadline, time, drained) {
                 Timers::None | Timers::Wait => {}
                 due @ (Timers::Run | Timers::ExcuseAndRun) => {
-                    // What fails now is explained when this turn has ended.
+                    // Requests that fail now are explained after this turn: a process that ends
+                    // waits for that.
                     self.unsent.acks.note();
                     if due == Timers::ExcuseAndRun {
                         self.engine.excuse_silence(time);
                     }
                     self.engine.handle_timeout(time);
-                    // What has arrived for the connection manager it takes in `transmit`.
+                    // The connection manager takes its messages in `transmit`, so its timers run
+                    // there.
                     if self.cm_timers != Timers::ExcuseAndRun {
                         self.cm_timers = due;
                     }
@@ -221,15 +225,15 @@ impl Core {
         Ok(packets)
     }
 
-    /// The driver's timer has gone off.
+    /// Records that the driver's timer has fired.
     pub(super) fn timer_gone(&mut self) {
         if self.wakeup_state.timer_gone(self.environment.now()) {
             self.batching.timed_out();
         }
     }
 
-    /// Whether a post may wait for the next one. If so the driver wakes in time, and
-    /// `PendingDoorbells::join` lets more wait.
+    /// Returns whether a post may wait for the next one. If so, the driver's timer is set, and
+    /// `PendingDoorbells::join` lets more posts wait.
     pub(super) fn posts_wait(&mut self, post: &Post, wakeups: &Wakeups) -> bool {
         let time = self.environment.now();
         self.limit.note(Some(time));
@@ -246,8 +250,8 @@ impl Core {
         true
     }
 
-    /// The sending half of a turn. It ends when nothing is left, when the socket is full, or when
-    /// the turn is long enough ([`TurnLimit`]). [`Core::backlog`] says which.
+    /// Sends until nothing is left, the socket is full, or the turn's limit is reached.
+    /// [`Core::backlog`] says which of these ended it.
     pub(super) fn transmit(&mut self) -> Result<(), NetError> {
         let waited = std::mem::take(&mut self.backlog) == Backlog::Acks;
         if self.unsent.doorbells.end() {
@@ -266,7 +270,7 @@ impl Core {
             exchange(&mut **cm, &mut self.engine);
         }
         while self.has_work() {
-            // Also when the batch is full: this is where doorbells are taken.
+            // Also with a full batch: `poll_transmit_with` below takes the doorbells.
             let time = self.limit.noted().unwrap_or_else(|| self.environment.now());
             self.limit.begin(time);
             if !self.engine.doorbells().is_empty() {
@@ -295,7 +299,7 @@ impl Core {
                     self.backlog = Backlog::Blocked;
                     return Ok(());
                 }
-                // The backend makes a descriptor readable when to try again.
+                // The backend makes a descriptor readable when sending should be tried again.
                 SendStatus::Congested => {
                     self.backlog = Backlog::Congested;
                     break;
@@ -317,20 +321,22 @@ impl Core {
         Ok(())
     }
 
-    /// Nothing can leave any more: what was posted completes as flushed, if the engine can be trusted.
+    /// Completes all posted requests as flushed, because nothing can be sent any more. Does nothing
+    /// if a thread has panicked in the engine.
     #[cold]
     pub(super) fn flush(&mut self) {
         if !self.intact {
             return;
         }
-        // First, as `PendingDoorbells::join` wants it: from now on every post rings for itself.
+        // This must come first, as `PendingDoorbells::join` requires: from now on every post rings
+        // for itself.
         self.unsent.doorbells.end();
         self.engine.fail_all(self.environment.now());
         self.events.take_all(&mut self.engine);
         self.unsent.acks.all_sent();
     }
 
-    /// Whether there is anything to send.
+    /// Returns whether there is anything to send.
     fn has_work(&self) -> bool {
         !self.batch.is_empty() || self.engine.has_transmit_work()
     }

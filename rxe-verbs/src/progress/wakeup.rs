@@ -1,5 +1,5 @@
-//! What wakes the driver: the descriptors that it sleeps on. These are the backend's, a timer, which other
-//! threads also use to wake it, and the one that tells of changes of the interface.
+//! The descriptors that wake the driver: the backend's, a timer, which other threads also use to
+//! wake the driver, and one that reports changes of the interface.
 
 use std::array;
 use std::fmt;
@@ -18,22 +18,22 @@ use super::policy::Interest;
 use crate::error::Result;
 use crate::os::{Environment, Simulation};
 
-/// All that wakes a driver. How it is set at present is in [`WakeupState`].
+/// The descriptors that wake a driver. [`WakeupState`] holds how they are set at present.
 #[derive(Debug)]
 pub(super) struct Wakeups {
     /// `None` in a simulation, where no thread sleeps.
     epoll: Option<Epoll>,
     wakeup: Arc<Wakeup>,
-    /// The backend's.
+    /// The backend's descriptors.
     sockets: Vec<SharedFd>,
 }
 
-/// Wakes the driver: at a time, or now.
+/// Wakes the driver, immediately or at a given time.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     timer: WakeupTimer,
-    /// It goes off now, whatever time is set meanwhile. Written before the timer is set for that, read
-    /// after it was set for another time.
+    /// The timer was set to fire immediately, and must not be postponed. Written before the timer
+    /// is set for that, and read after the timer is set for another time, so no wake-up is lost.
     now: AtomicBool,
 }
 
@@ -43,15 +43,15 @@ enum WakeupTimer {
     Simulated(Arc<dyn Simulation>),
 }
 
-/// How the descriptors are set; kept under the shard's lock.
+/// The current setting of the descriptors; kept under the shard's lock.
 #[derive(Debug)]
 pub(super) struct WakeupState {
     interest: Interest,
-    /// When the timer goes off; [`Time::MAX`] if it is not set.
+    /// When the timer fires; [`Time::MAX`] if it is not set.
     timer: Time,
-    /// The earliest of what [`WakeupState::set_timer`] was asked for.
+    /// The earliest time passed to [`WakeupState::set_timer`] since the timer last fired.
     deadline: Time,
-    /// When posts that wait leave at the latest, as last asked for.
+    /// When waiting posts leave at the latest, as last requested.
     posts: Time,
 }
 
@@ -66,12 +66,12 @@ const SOCKET: u64 = 0;
 const TIMER: u64 = 1;
 const INTERFACE: u64 = 2;
 
-/// What ended a sleep, except packets.
+/// The reasons other than packets that ended a sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WokenBy {
-    /// The timer has gone off: [`WakeupState::timer_gone`] must be told.
+    /// The timer has fired: [`WakeupState::timer_gone`] must be called.
     pub(super) timer: bool,
-    /// The interface may have changed, or a thread that looks after it has woken the driver.
+    /// The interface may have changed, or [`Wakeup::wake`] was called.
     pub(super) interface: bool,
 }
 
@@ -93,7 +93,7 @@ impl Wakeups {
         Ok(Self { epoll: Some(epoll), wakeup: Arc::new(wakeup), sockets })
     }
 
-    /// Also sleeps on this descriptor, which tells of changes of the interface.
+    /// Adds a descriptor that reports changes of the interface.
     pub(super) fn add_interface(&self, fd: BorrowedFd<'_>) -> Result<()> {
         match &self.epoll {
             Some(epoll) => Ok(epoll.add(fd, INTERFACE, EventFlags::IN)?),
@@ -101,7 +101,8 @@ impl Wakeups {
         }
     }
 
-    /// Sleeps, for [`Epoll::LONGEST_SLEEP`] at most. Not for a simulation.
+    /// Sleeps until a descriptor is ready, for [`Epoll::LONGEST_SLEEP`] at most. Not for a
+    /// simulation.
     pub(super) fn sleep(&self) -> Result<WokenBy> {
         let Some(epoll) = &self.epoll else { return Ok(WokenBy::default()) };
         let mut events = [Epoll::NO_EVENT; 8];
@@ -113,7 +114,8 @@ impl Wakeups {
         Ok(WokenBy { timer, interface: has(INTERFACE) || woken })
     }
 
-    /// Whether [`Wakeups::wake`] reaches who sleeps: the program may have closed the descriptors.
+    /// Returns whether [`Wakeups::wake`] can end a sleep: the program may have closed the
+    /// descriptors.
     pub(super) fn can_wake(&self) -> bool {
         match &self.wakeup.timer {
             WakeupTimer::Descriptor(timer) => timer.is_intact(),
@@ -121,17 +123,17 @@ impl Wakeups {
         }
     }
 
-    /// The backend's descriptors, to sleep on.
+    /// Returns the backend's descriptors, to sleep on.
     pub(super) fn sockets(&self) -> impl Iterator<Item = &SharedFd> {
         self.sockets.iter()
     }
 
-    /// Whether they are the backend's still.
+    /// Fails if the program has closed or replaced one of the backend's descriptors.
     pub(super) fn ensure(&self) -> Result<(), NetError> {
         Ok(self.sockets.iter().try_for_each(SharedFd::ensure)?)
     }
 
-    /// Whether a socket has something to receive.
+    /// Returns whether a socket has something to receive.
     pub(super) fn has_input(&self) -> bool {
         if self.ensure().is_err() {
             return false;
@@ -139,7 +141,7 @@ impl Wakeups {
         has_input(&self.sockets)
     }
 
-    /// For whoever wakes the driver later.
+    /// Returns a handle with which other threads wake the driver.
     pub(super) fn wakeup(&self) -> Arc<Wakeup> {
         Arc::clone(&self.wakeup)
     }
@@ -155,13 +157,13 @@ impl Wakeup {
         Self { timer, now: AtomicBool::new(false) }
     }
 
-    /// Wakes the driver now.
+    /// Wakes the driver immediately.
     pub(crate) fn wake(&self) {
         self.now.store(true, Ordering::SeqCst);
         self.timer.set_at_once();
     }
 
-    /// Wakes the driver at this time, if not now.
+    /// Wakes the driver at this time, or immediately if a wake-up is pending.
     fn set(&self, at: Time) {
         self.timer.set(at);
         if self.now.load(Ordering::SeqCst) {
@@ -169,7 +171,7 @@ impl Wakeup {
         }
     }
 
-    /// It has gone off. Whether that was for another reason than the time.
+    /// Clears the timer after it has fired. Returns whether [`Wakeup::wake`] was the reason.
     fn clear(&self) -> bool {
         if let WakeupTimer::Descriptor(timer) = &self.timer {
             timer.clear();
@@ -201,8 +203,8 @@ impl fmt::Debug for WakeupTimer {
 }
 
 impl WakeupState {
-    /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already. To be
-    /// called by `Core::set_interest` alone.
+    /// Sets the socket events that wake the driver, also while it sleeps. Only `Core::set_interest`
+    /// may call this.
     pub(super) fn set_interest(&mut self, wakeups: &Wakeups, interest: Interest) {
         if std::mem::replace(&mut self.interest, interest) == interest {
             return;
@@ -213,12 +215,12 @@ impl WakeupState {
             Interest::ReceiveAndSend => EventFlags::IN | EventFlags::OUT,
         };
         for socket in &wakeups.sockets {
-            // It fails only where the program has closed them, which the next use notices.
+            // This fails only if the program has closed the sockets, which their next use notices.
             let _ = wakeups.epoll.as_ref().map(|epoll| epoll.modify(socket, SOCKET, flags));
         }
     }
 
-    /// Wakes the driver at `at`, or earlier if it is set so.
+    /// Wakes the driver at `at`, or earlier if the timer is set for an earlier time.
     pub(super) fn set_timer(&mut self, wakeups: &Wakeups, at: Time) {
         if at < self.deadline {
             self.deadline = at;
@@ -226,8 +228,9 @@ impl WakeupState {
         }
     }
 
-    /// Wakes the driver between half of `wait` and `wait` from `now`, or earlier for something else. What
-    /// this was called for before is forgotten: a stream of posts does not wake the driver.
+    /// Wakes the driver when posts have waited between `wait` / 2 and `wait` from `now`. Replaces
+    /// the time of the previous call, so that a stream of posts does not wake the driver. The
+    /// driver may wake earlier for another reason.
     pub(super) fn set_posts_timer(&mut self, wakeups: &Wakeups, now: Time, wait: Duration) {
         if self.posts > now + wait || self.posts < now + wait / 2 {
             self.posts = now + wait;
@@ -243,7 +246,7 @@ impl WakeupState {
         }
     }
 
-    /// The timer has gone off. Whether posts were to leave by `now`.
+    /// Records that the timer has fired. Returns whether posts were to leave by `now`.
     pub(super) fn timer_gone(&mut self, now: Time) -> bool {
         let posts = self.posts <= now;
         (self.timer, self.deadline, self.posts) = (Time::MAX, Time::MAX, Time::MAX);
@@ -251,8 +254,8 @@ impl WakeupState {
     }
 }
 
-/// Whether one of these sockets has something to receive. It runs for each timer that is due, so it
-/// allocates no memory.
+/// Returns whether any of these sockets has something to receive. Runs for each timer that is due,
+/// so it allocates no memory.
 fn has_input(sockets: &[SharedFd]) -> bool {
     const CHUNK: usize = 8;
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

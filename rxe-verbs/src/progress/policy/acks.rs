@@ -1,31 +1,32 @@
 //! When acknowledgements leave.
 //!
-//! A program that polls a message and answers it at once sends the acknowledgement along with its
-//! answer, in one datagram, if the acknowledgement waits that long. In a ping-pong that saves a
-//! system call a message. Anywhere else waiting is a risk: if the program ends meanwhile, its peer
-//! never learns that the message has arrived.
+//! If the acknowledgement of a polled message waits for the program's answer, both leave in one
+//! datagram. In a ping-pong that saves one system call per message. Anywhere else waiting is a
+//! risk: if the program ends meanwhile, its peer never learns that the message has arrived.
 
 use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// When the acknowledgement of a message leaves that a program learns of by polling.
+/// When the acknowledgement of a message leaves that a program receives by polling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AckPolicy {
-    /// Before the poll returns, unless a ping-pong is seen: then up to a millisecond later, along
-    /// with the program's answer. A program that ends by returning from `main`, by `exit` or by a
-    /// panic sends what still waits.
+    /// Before the poll returns, except in a ping-pong: then up to a millisecond later, with the
+    /// program's answer. A program that ends by returning from `main`, by `exit` or by a panic
+    /// sends waiting acknowledgements.
     #[default]
     Adaptive,
-    /// Always before the program is told of the message, as a network card does it: however the
-    /// program ends, what it was told of is acknowledged. A ping-pong costs a system call more.
+    /// Always before the program is told of the message, like a network card. However the program
+    /// ends, every message that it was told of is acknowledged. Costs one more system call per
+    /// message in a ping-pong.
     Prompt,
 }
 
-/// This many answers in a row, each to a message that had just come, are a ping-pong.
+/// The number of answers in a row that make a ping-pong. Each answers a message that has just
+/// arrived.
 const PING_PONG_ANSWERS: u32 = 8;
 
-/// An answer that comes later than this was not worth waiting for.
+/// The longest time for which waiting for an answer is worthwhile.
 pub(super) const AT_ONCE: Duration = Duration::from_micros(50);
 
 /// Detects ping-pongs.
@@ -34,9 +35,9 @@ pub(in crate::progress) struct Acks {
     policy: AckPolicy,
     /// The number of answers in a row.
     streak: u32,
-    /// A message came then, and the program has neither answered it nor polled in vain since.
+    /// When the unanswered message arrived. `None` after an answer or a poll in vain.
     open: Option<Time>,
-    /// The message came while a post waited for it, so the program has not polled for it yet.
+    /// The message arrived while a post waited for it. So the program has not polled for it yet.
     in_a_post: bool,
 }
 
@@ -45,21 +46,21 @@ impl Acks {
         Self { policy, ..Self::default() }
     }
 
-    /// A poll has brought a message at `now`, and there is nothing to send but acknowledgements.
-    /// Whether they wait for the program's answer.
+    /// Returns whether acknowledgements wait for the program's answer. A poll has received a
+    /// message at `now`, and there is nothing else to send.
     pub(in crate::progress) fn wait(&mut self, now: Time) -> bool {
         if self.policy == AckPolicy::Prompt {
             return false;
         }
         self.in_a_post = false;
         if self.open.replace(now).is_some() {
-            // The one before was not answered.
+            // The previous message was not answered.
             self.streak = 0;
         }
         self.streak >= PING_PONG_ANSWERS
     }
 
-    /// The program has posted something at `now`.
+    /// Records that the program has posted a request at `now`.
     pub(in crate::progress) fn posted(&mut self, now: Time) {
         if let Some(since) = self.open.take() {
             let at_once = now.since(since) <= AT_ONCE;
@@ -67,13 +68,13 @@ impl Acks {
         }
     }
 
-    /// A post has waited for the message that came last.
+    /// Records that a post has waited for the last message.
     pub(in crate::progress) fn came_in_a_post(&mut self) {
         self.in_a_post = self.open.is_some();
     }
 
-    /// The program polls and nothing is there. Returns whether acknowledgements go on waiting: the poll that
-    /// would have brought the message, had no post waited for it, does not end a ping-pong.
+    /// Records a poll that found nothing. Returns whether acknowledgements continue to wait: if a
+    /// post has waited for the message, the first poll after it does not end a ping-pong.
     pub(in crate::progress) fn polled_in_vain(&mut self) -> bool {
         let first = std::mem::take(&mut self.in_a_post);
         if !first {
@@ -82,7 +83,7 @@ impl Acks {
         first
     }
 
-    /// Acknowledgements had to leave alone.
+    /// Records that acknowledgements had to leave without an answer.
     pub(in crate::progress) fn not_answered(&mut self) {
         if self.open.take().is_some() {
             self.streak = 0;
@@ -98,7 +99,7 @@ mod tests {
         Time::ZERO + Duration::from_micros(micros)
     }
 
-    /// One that has seen a ping-pong.
+    /// Returns a detector that has seen a ping-pong.
     fn seen() -> Acks {
         let mut acks = Acks::default();
         for round in 0..u64::from(PING_PONG_ANSWERS) {

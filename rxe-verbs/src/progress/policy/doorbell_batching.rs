@@ -1,9 +1,9 @@
 //! When posted requests leave.
 //!
-//! A program that posts one request at a time pays a system call for each if each leaves at once. So a
-//! request waits for those that follow it, if the program is in the middle of a stream: many leave
-//! together, in one call. A request never waits where its answer is what the program needs to go on: at
-//! the beginning of a stream, in a ping-pong, or with a solicited event.
+//! If each request left immediately, a program that posts one at a time would pay a system call per
+//! request. So in a stream a request waits for the next ones, and many leave in one call. A request
+//! never waits where the program needs its answer to continue: at the beginning of a stream, in a
+//! ping-pong, or with a solicited event.
 
 use std::time::Duration;
 
@@ -11,68 +11,69 @@ use rxe_core::qp::QpHandle;
 use rxe_core::queue::{SendFlags, SendRequest};
 use rxe_core::types::Time;
 
-/// No request waits longer than this, but for the time until the driver runs; in a long stream not longer
-/// than [`MAX_STREAM_WAIT`].
+/// The longest time that a request waits, not counting the time until the driver runs. In a long
+/// stream the limit rises up to [`MAX_STREAM_WAIT`].
 pub(in crate::progress) const MAX_POST_WAIT: Duration = Duration::from_micros(50);
 
-/// After so many batches in a row that left before the driver's timer went off, those that follow may wait
-/// twice as long. Setting a timer that goes off soon takes 18 µs in a virtual machine, because its
-/// hypervisor has to set it; a stream then has to set it less often.
+/// The number of batches in a row after which requests may wait twice as long. Only batches count
+/// that were sent before the driver's timer fired. In a virtual machine, setting a timer that fires
+/// soon takes 18 µs, because the hypervisor must set one too; with a longer wait, a stream sets the
+/// timer less often.
 pub(in crate::progress) const BATCHES_IN_TIME: u32 = 16;
 
-/// No request of a long stream waits longer than this.
+/// The longest time that a request of a long stream waits.
 pub(in crate::progress) const MAX_STREAM_WAIT: Duration = Duration::from_micros(800);
 
-/// Posts that follow one another within this time are one stream.
+/// The longest time between two posts of one stream.
 const STREAM_GAP: Duration = Duration::from_micros(10);
 
-/// This many posts of a stream leave at once, each alone.
+/// The post of a stream from which on posts wait; those before leave immediately, each alone.
 const STREAM_POSTS: u32 = 8;
 
-/// A connected queue pair with this many incomplete requests does not wait for answers one by one.
+/// The number of incomplete requests from which on a program does not wait for each answer.
 const DEEP_QUEUE: u32 = 4;
 
-/// What a program has posted in one call.
+/// The requests that a program has posted in one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Post {
-    /// About how many packets it is.
+    /// The approximate number of packets.
     pub(crate) packets: u32,
-    /// How many requests these are.
+    /// The number of requests.
     pub(crate) requests: u32,
-    /// Requests of the queue pair that are not complete, these included.
+    /// Requests of the queue pair that are not complete, including these.
     pub(crate) incomplete: u32,
-    /// Its peer acknowledges requests.
+    /// The service is reliable: the peer acknowledges requests.
     pub(crate) acknowledged: bool,
-    /// It must leave now.
+    /// The post must leave immediately.
     pub(crate) urgent: bool,
 }
 
 impl Post {
-    /// Packets that wait at most: as many as leave in one call of the system.
+    /// As many packets leave in one system call; fewer than these may wait.
     pub(in crate::progress) const MAX_PACKETS: u32 = 64;
 
-    /// One more request of the same call.
+    /// Adds a request of the same call.
     pub(crate) fn add(&mut self, request: &SendRequest) {
-        // At the usual path MTU. More exact it need not be.
+        // Assumes a path MTU of 1024; an estimate is enough.
         let packets = u32::try_from(request.payload.len() / 1024).unwrap_or(u32::MAX);
         self.packets = self.packets.saturating_add(packets).saturating_add(1);
         self.requests = self.requests.saturating_add(1);
         self.urgent |= request.flags.contains(SendFlags::SOLICITED);
     }
 
-    /// The same, posted on this queue pair.
+    /// Adds what is known of the queue pair that it is posted on.
     pub(crate) fn on(self, qp: &QpHandle) -> Self {
         let acknowledged = qp.init().service.is_reliable();
         Self { incomplete: qp.sends_outstanding(), acknowledged, ..self }
     }
 
-    /// Whether it is too much, or too urgent, to wait.
+    /// Returns whether the post is too large or too urgent to wait.
     pub(in crate::progress) fn goes_at_once(&self) -> bool {
         self.urgent || self.packets >= Self::MAX_PACKETS
     }
 
-    /// Whether nothing else of the queue pair is on its way. Unreliable services complete requests when they
-    /// leave, so of them this cannot be said.
+    /// Returns whether the queue pair has no other outstanding request. Returns `false` for
+    /// unreliable services, which complete requests when they leave.
     fn is_alone(&self) -> bool {
         self.acknowledged && self.incomplete <= self.requests
     }
@@ -83,29 +84,30 @@ impl Post {
 pub(in crate::progress) struct DoorbellBatching {
     /// Posts in a row that belong to a stream.
     streak: u32,
-    /// When the last post was seen.
+    /// The time of the last post.
     last: Time,
-    /// Since then the program has polled.
+    /// The program has polled since the last post.
     polled: bool,
-    /// Since then packets have come.
+    /// Packets have arrived since the last post.
     received: bool,
-    /// Requests wait since then.
+    /// The time since which requests wait.
     waiting: Option<Time>,
-    /// Batches in a row that left before the driver's timer went off.
+    /// Batches in a row that left before the driver's timer fired.
     in_time: u32,
 }
 
 impl DoorbellBatching {
-    /// The program posts at `now`, and nothing waits. Whether this may wait for the next post.
+    /// Returns whether a post at `now` may wait for the next post. No other post waits.
     pub(in crate::progress) fn posted(&mut self, post: &Post, now: Time) -> bool {
         let polled = std::mem::take(&mut self.polled);
         let follows = now.since(self.last) <= STREAM_GAP;
         let soon = polled || follows;
-        // Unreliable services complete requests when they leave, and nothing answers them.
+        // Unreliable services complete requests when they leave, and no packet answers them.
         let unanswered = !std::mem::take(&mut self.received) || post.incomplete >= DEEP_QUEUE;
         self.last = now;
         if polled && !follows && post.is_alone() {
-            // All was complete: nothing that comes would send it. The stream may go on behind it.
+            // All earlier requests were complete, so no arriving packet would cause a turn that
+            // sends this one. The next posts may continue the stream.
             return false;
         }
         if !soon || (!unanswered && self.streak < STREAM_POSTS) {
@@ -120,29 +122,29 @@ impl DoorbellBatching {
         waits
     }
 
-    /// So many wait that all leave at `now`, with this post.
+    /// Records that the batch is full: all waiting posts leave at `now` with this one.
     pub(in crate::progress) fn filled(&mut self, now: Time) {
         self.last = now;
         self.polled = true;
     }
 
-    /// The program has polled.
+    /// Records that the program has polled.
     pub(in crate::progress) fn polled(&mut self) {
         self.polled = true;
     }
 
-    /// Packets have come.
+    /// Records that packets have arrived.
     pub(in crate::progress) fn received(&mut self) {
         self.received = true;
     }
 
-    /// How long requests may wait that begin to wait now.
+    /// Returns how long requests may wait that begin to wait now.
     pub(in crate::progress) fn max_wait(&self) -> Duration {
         let doubled = MAX_POST_WAIT * (1 << (self.in_time / BATCHES_IN_TIME).min(8));
         doubled.min(MAX_STREAM_WAIT)
     }
 
-    /// The driver's timer has gone off, which was set for requests that wait: the stream has ended.
+    /// Records that the driver's timer for waiting requests has fired: the stream has ended.
     pub(in crate::progress) fn timed_out(&mut self) {
         self.in_time = 0;
         if self.waiting.take().is_some() {
@@ -150,11 +152,11 @@ impl DoorbellBatching {
         }
     }
 
-    /// What waited leaves at `now`.
+    /// Records that the waiting requests leave at `now`.
     pub(in crate::progress) fn left(&mut self, now: Time) {
         let Some(since) = self.waiting.take() else { return };
         if now.since(since) >= self.max_wait() {
-            // It waited in vain.
+            // No post followed in time: the stream has ended.
             (self.streak, self.in_time) = (0, 0);
         } else {
             self.in_time = self.in_time.saturating_add(1);
@@ -174,7 +176,7 @@ mod tests {
         Time::ZERO + Duration::from_micros(micros)
     }
 
-    /// One that has seen a stream until 1 ms.
+    /// Returns a detector that has seen a stream until 1 ms.
     fn streaming() -> DoorbellBatching {
         let mut batching = DoorbellBatching { last: at(1_000), ..DoorbellBatching::default() };
         for i in 1..STREAM_POSTS {
@@ -189,7 +191,7 @@ mod tests {
         assert!(batching.posted(&SMALL, at(1_001)));
         batching.left(at(1_005));
         assert!(batching.posted(&SMALL, at(1_006)));
-        // That many took their time.
+        // Posting a full batch took long.
         batching.filled(at(1_046));
         batching.left(at(1_047));
         assert!(batching.posted(&SMALL, at(1_060)));
@@ -232,7 +234,8 @@ mod tests {
 
     #[test]
     fn a_ping_pong_leaves_at_once() {
-        // Each post answers what has come, whether the program polls or looks at its memory.
+        // Each post answers a message, whether the program polls the completion queue or its
+        // memory.
         for polls in [false, true] {
             let mut batching = DoorbellBatching::default();
             for i in 1..100 {

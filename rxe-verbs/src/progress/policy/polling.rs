@@ -1,31 +1,32 @@
-//! Adaptive polling: whether the driver looks again instead of sleeping.
+//! Adaptive polling: whether the driver polls again instead of sleeping.
 //!
-//! Waking a thread takes its peer a system call, 8 µs in a virtual machine, and 20 to 60 µs pass there until
-//! the thread runs. So after packets the driver polls for a while, and sleeps only if none follow. The more
-//! often that was in vain, the less often it is tried.
+//! Waking a sleeping driver costs the peer a system call (8 µs in a virtual machine), and 20 to 60
+//! µs pass until the driver runs. So after packets the driver polls for a while, and sleeps only if
+//! none follow. Each poll in vain makes the next one rarer.
 
 use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// Polls after packets, if that has mostly brought more of them.
+/// Decides whether the driver polls after packets, from the results of earlier polls.
 #[derive(Debug)]
 pub(in crate::progress) struct AdaptivePolling {
-    /// Polling ends then, unless a packet comes. `None` while it does not poll.
+    /// When polling ends, unless a packet arrives. `None` while the driver does not poll.
     until: Option<Time>,
-    /// After so many sleeps it is tried again.
+    /// The number of sleeps before the next poll.
     skip: u32,
-    /// What `skip` will be after the next try that is in vain.
+    /// The value of `skip` after the next poll in vain.
     penalty: u32,
 }
 
 impl AdaptivePolling {
     /// How long to poll for the next packet.
     const TIME: Duration = Duration::from_micros(30);
-    /// Who yields the CPU and gets it back later than this has kept others from running.
+    /// The longest yield of the CPU that does not count as contention. If the driver gets the CPU
+    /// back later, other threads need it.
     const MAX_YIELD: Duration = Duration::from_micros(20);
-    /// `penalty` at first, at most, and at most where others need the CPU: packets that come while those
-    /// have it are taken late.
+    /// The first value of `penalty`, its maximum, and its maximum under contention. There, packets
+    /// that arrive while other threads run are received late.
     const PENALTY: u32 = 16;
     const MAX_PENALTY: u32 = 1024;
     const MAX_PENALTY_SHARED: u32 = 8192;
@@ -34,21 +35,21 @@ impl AdaptivePolling {
         Self { until: None, skip: 0, penalty: Self::PENALTY }
     }
 
-    /// The driver has slept.
+    /// Records that the driver has slept.
     pub(in crate::progress) fn slept(&mut self) {
         self.until = None;
         self.skip = self.skip.saturating_sub(1);
     }
 
-    /// The driver polls, and has yielded the CPU between two polls, which took so long.
+    /// Records that the driver has yielded the CPU between two polls, and for how long.
     pub(in crate::progress) fn yielded(&mut self, took: Duration) {
         if took > Self::MAX_YIELD {
             self.in_vain(8, Self::MAX_PENALTY_SHARED);
         }
     }
 
-    /// Whether to look again at once, after a turn that has brought so many packets. `alone`: nobody else
-    /// watches the sockets.
+    /// Returns whether to poll again immediately, after a turn that received `packets`. `alone`: no
+    /// other thread watches the sockets.
     pub(in crate::progress) fn goes_on(&mut self, packets: usize, alone: bool, now: Time) -> bool {
         if !alone || self.skip > 0 {
             self.until = None;
@@ -80,8 +81,8 @@ mod tests {
 
     const AT: Time = Time::ZERO;
 
-    /// It is woken by packets, and the next ones come so many microseconds later. How many of 10,000 times it
-    /// polls for them.
+    /// Plays 10,000 wake-ups by packets and returns how often the driver polls after one. A second
+    /// packet follows each `gap` microseconds later.
     fn tries(polling: &mut AdaptivePolling, gap: u64) -> usize {
         let polls = |_: &u64| {
             let tried = polling.goes_on(1, true, AT);
@@ -114,7 +115,7 @@ mod tests {
     fn what_is_in_vain_is_tried_less_often() {
         let mut polling = AdaptivePolling::new();
         assert_eq!(tries(&mut polling, 29), 10_000);
-        // 2, 4 and so on up to 1,024 sleeps are between, and 1,024 from then on.
+        // The number of sleeps between polls doubles from 2 to 1,024 and stays there.
         assert_eq!(tries(&mut polling, 31), 18);
         assert!(tries(&mut polling, 29) > 8_000, "it learns that packets follow again");
         assert_eq!(tries(&mut polling, 29), 10_000);

@@ -1,10 +1,10 @@
-//! When a post waits for the peer's answer.
+//! When a post waits for the peer's reply.
 //!
-//! A program may learn of a message by looking at its memory, which the peer writes to. While it looks it
-//! calls nothing of this crate, so the driver must run for each message, and often on the very CPU that
-//! the program keeps busy. In a ping-pong the program's next call is a post, and after that it has
-//! nothing to do but wait for the answer. There the post itself turns the engine until the answer has
-//! come.
+//! A program may detect a message by polling its memory, which the peer writes to. While it polls
+//! memory it calls no verb, so the driver must run for each message, often on the CPU that the
+//! program keeps busy. But in a ping-pong the program's next call is a post, and after it the
+//! program can only wait for the reply. So the post itself turns the engine until the reply has
+//! arrived.
 
 use std::time::Duration;
 
@@ -12,73 +12,77 @@ use rxe_core::types::Time;
 
 use super::acks::AT_ONCE;
 
-/// No post waits longer than this for an answer. It is longer than a message waits where only the driver
-/// looks for it ([`super::TICK`]): one end that does not see the ping-pong yet must not end it for the
-/// other.
+/// The longest time that a post waits for a reply. Longer than a message waits where only the
+/// driver checks for it ([`super::TICK`]): an end that has not detected the ping-pong yet must not
+/// end it for the other end.
 pub(in crate::progress) const MAX_REPLY_WAIT: Duration = Duration::from_millis(2);
 
-/// The score from which on it is a ping-pong.
+/// The score from which on rounds are taken for a ping-pong.
 const PING_PONG_SCORE: u32 = 8;
 
-/// The highest score. What happens once, such as a thread that loses its CPU, does not end a ping-pong.
+/// The highest score. It is high enough that one incident, such as a thread that loses its CPU,
+/// does not end a ping-pong.
 const MAX_SCORE: u32 = 16;
 
-/// What a round that is none of a ping-pong takes off the score.
+/// Subtracted from the score for each round that does not fit a ping-pong.
 const PENALTY: u32 = 4;
 
-/// How long a post waits for a turn of another thread to end: for a whole one, and for the scheduler. A
-/// test waits for the end itself.
+/// How long a post waits for another thread's turn to end: long enough for a whole turn and a delay
+/// of the scheduler. A test waits for the end itself.
 const MAX_TURN_WAIT: Duration =
     if cfg!(test) { Duration::from_secs(60) } else { Duration::from_millis(1) };
 
-/// How many posts in a row may wait for a turn in vain.
+/// How many posts in a row may wait in vain for another thread's turn.
 const MAX_VAIN_WAITS: u32 = 16;
 
-/// On a single CPU the program goes on when other threads let it: some ticks of the scheduler later.
+/// The limit for an immediate answer on a single CPU: the program continues only when other threads
+/// let it, some ticks of the scheduler later.
 const AT_ONCE_SINGLE_CPU: Duration = Duration::from_millis(10);
 
-/// Detects ping-pongs of a queue pair whose program polls memory. A round is some posts and the messages that answer them.
+/// Detects ping-pongs on a queue pair whose program polls memory. A round is some posts and the
+/// messages that answer them.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyPredictor {
     /// The message sequence number at the last post.
     msn: Option<u32>,
-    /// Posts of this round.
+    /// The number of posts in this round.
     posts: u32,
-    /// The posts and the messages of the round before.
+    /// The numbers of posts and messages in the previous round.
     last: (u32, u32),
     /// When this round began.
     began: Time,
-    /// Rounds alike, each begun as soon as the answers of the one before had come, less [`PENALTY`] for
-    /// each other one.
+    /// The evidence for a ping-pong. Rises by 1 for each round that is like the previous one and
+    /// began soon after the last packet, and falls by [`PENALTY`] for each other round.
     score: u32,
-    /// Posts that have waited for another thread's turn since the last round that was like the one before.
+    /// Posts that have waited for another thread's turn since the score last rose.
     vain_waits: u32,
 }
 
-/// What is known when a program posts.
+/// The state of the queue pair when a program posts.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::progress) struct PostContext {
-    /// How many messages have come to the queue pair, modulo 2^24.
+    /// The number of messages that the queue pair has received, modulo 2^24.
     pub(in crate::progress) msn: u32,
-    /// When the last packet came.
+    /// When the last packet arrived.
     pub(in crate::progress) received: Time,
     /// When the post was made.
     pub(in crate::progress) now: Time,
-    /// All threads of the process share a CPU.
+    /// All threads of the process share one CPU.
     pub(in crate::progress) single_cpu: bool,
 }
 
 impl ReplyPredictor {
-    /// How long this post may wait for another thread's turn, to learn how many messages have come. A
-    /// program that looks at its memory often sees a message, and answers, before the driver's turn that
-    /// has brought it is over. `None`: not at all, because it has been in vain too often.
+    /// Returns how long this post may wait for another thread's turn. After the turn it is known
+    /// how many messages have arrived: a program that polls its memory often sees a message, and
+    /// answers it, before the driver's turn that delivered it has ended. Returns `None` if such
+    /// waits were in vain too often.
     pub(in crate::progress) fn turn_wait(&mut self) -> Option<Duration> {
         let may = self.vain_waits < MAX_VAIN_WAITS;
         self.vain_waits += u32::from(may);
         may.then_some(MAX_TURN_WAIT)
     }
 
-    /// The program has posted. Returns how many messages to wait for, if any.
+    /// Records a post. Returns how many messages to wait for, if any.
     pub(in crate::progress) fn posted(&mut self, post: &PostContext) -> Option<u32> {
         let before = self.msn.replace(post.msn).unwrap_or(post.msn);
         let messages = messages(before, post.msn);
@@ -86,7 +90,7 @@ impl ReplyPredictor {
             let round = (self.posts, messages);
             let alike = std::mem::replace(&mut self.last, round) == round;
             let began = std::mem::replace(&mut self.began, post.now);
-            // Where a round takes long, so does what the program does in it.
+            // In longer rounds the program may take longer to answer.
             let slow = (post.now.since(began) / 4).min(MAX_REPLY_WAIT / 2);
             let at_once = AT_ONCE.max(slow);
             let at_once = if post.single_cpu { at_once.max(AT_ONCE_SINGLE_CPU) } else { at_once };
@@ -103,18 +107,19 @@ impl ReplyPredictor {
         (self.is_ping_pong() && self.posts == posts).then_some(messages)
     }
 
-    /// Whether the peer needs each message to go on, so that none may wait for company.
+    /// Returns whether the queue pair is in a ping-pong. Then no post may wait for the next one.
     pub(crate) fn is_ping_pong(&self) -> bool {
         self.score >= PING_PONG_SCORE
     }
 
-    /// The answer has not come within [`MAX_REPLY_WAIT`], or the round was none of a ping-pong.
+    /// Lowers the score: the reply did not arrive within [`MAX_REPLY_WAIT`], or a round did not fit
+    /// a ping-pong.
     pub(in crate::progress) fn missed(&mut self) {
         self.score = self.score.saturating_sub(PENALTY);
     }
 }
 
-/// How many messages came between two message sequence numbers.
+/// Returns how many messages arrived between two message sequence numbers.
 pub(in crate::progress) fn messages(before: u32, after: u32) -> u32 {
     after.wrapping_sub(before) & 0xff_ffff
 }
@@ -132,8 +137,8 @@ mod tests {
         predictor.posted(&PostContext { msn: msn & 0xff_ffff, received, now, single_cpu: false })
     }
 
-    /// Plays rounds of `posts` posts and `messages` messages, each of which takes `think` microseconds to
-    /// be answered. Returns what the posts of the last round wait for.
+    /// Plays rounds of posts and messages. The program takes `think` microseconds to answer.
+    /// Returns how many messages each post of the last round waits for.
     fn play(
         predictor: &mut ReplyPredictor,
         rounds: u32,
@@ -148,7 +153,7 @@ mod tests {
         waits
     }
 
-    /// One that has seen a ping-pong just so.
+    /// Returns a predictor that has just detected a ping-pong.
     fn seen() -> ReplyPredictor {
         let mut predictor = ReplyPredictor::default();
         // The first two rounds show what a round is.
@@ -179,7 +184,7 @@ mod tests {
             (0..MAX_VAIN_WAITS - 1).for_each(|_| assert!(predictor.turn_wait().is_some()));
             play(&mut predictor, 4, (1, 1), 5);
         }
-        // A stream: nothing comes, or each round is another.
+        // A stream: no message arrives, or each round differs.
         (0..MAX_VAIN_WAITS).for_each(|_| assert!(predictor.turn_wait().is_some()));
         play(&mut predictor, 1, (7, 3), 5);
         assert_eq!(predictor.turn_wait(), None);
@@ -190,7 +195,7 @@ mod tests {
         let mut predictor = ReplyPredictor::default();
         (0..1000).for_each(|_| assert_eq!(post(&mut predictor, 5, 0), None));
         for i in 0..1000 {
-            // They come and go in batches of all sizes.
+            // Posts and messages come in batches of all sizes.
             let round = (1 + i % 7, 1 + i % 5);
             assert!(play(&mut predictor, 1, round, 0).iter().all(Option::is_none), "{i}");
         }

@@ -1,61 +1,61 @@
 //! When timers run: after the input, and not for time in which this process did not run.
 //!
 //! The driver's timer is always armed no later than the next deadline of the engine and the
-//! connection manager. If a deadline is first seen long after it has passed, then neither the driver
-//! nor anybody else ran: the process was stopped, or the host had no processor for it. What arrived
-//! meanwhile waits in the sockets. It is read first; then what is still unanswered gets its time
-//! again. The same holds if nobody looks for long while a timer waits for input to be read.
+//! connection manager. If a deadline is first noticed long after it has passed, no thread ran: the
+//! process was stopped, or the host had no CPU for it. Packets that arrived meanwhile wait in the
+//! sockets. They are read first; then every request that is still unanswered gets its full timeout
+//! again. The same applies if no thread runs for long while a timer waits for input to be read.
 
 use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// A thread that is ready runs within this time, on a host that is not overloaded.
+/// A ready thread runs within this time, on a host that is not overloaded.
 pub(super) const SLACK: Duration = Duration::from_millis(4);
 
-/// For this time timers wait for input to be read. A flood must not stop them for ever, and within
-/// this time everything is read that was there at first.
+/// The longest time that timers wait for input to be read. A flood must not stop timers, and within
+/// this time everything is read that had arrived before.
 pub(super) const MAX_WAIT: Duration = Duration::from_millis(20);
 
 /// What to do about timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Timers {
-    /// None is due.
+    /// No timer is due.
     #[default]
     None,
-    /// One is due, but there may be input: look at timers in the next turn.
+    /// A timer is due, but there may be input: check again in the next turn.
     Wait,
     /// Run those that are due.
     Run,
-    /// First give answers their time again: this process did not run.
+    /// This process did not run: first give outstanding requests their full timeout again.
     ExcuseAndRun,
 }
 
-/// Lets timers run at the right time.
+/// Decides when timers run.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct TimerGate {
     seen: Option<Seen>,
 }
 
-/// A timer that was seen to be due, and waits for input to be read.
+/// A timer that was noticed to be due, and waits for input to be read.
 #[derive(Debug)]
 struct Seen {
-    /// When it was first seen.
+    /// When it was first noticed.
     since: Time,
-    /// When it was last seen.
+    /// When it was last checked.
     last: Time,
-    /// For a while before, nobody ran.
+    /// For a while before that, no thread of the process ran.
     late: bool,
 }
 
 impl TimerGate {
-    /// None is due.
+    /// Records that no timer is due.
     pub(in crate::progress) fn none_due(&mut self) {
         self.seen = None;
     }
 
-    /// `deadline` is the earliest. `drained` is called if it is due, and says whether everything
-    /// that has arrived was read.
+    /// Returns what to do about timers at `now`. `deadline` is the earliest. `drained` is called
+    /// only if it is due, and returns whether all input that has arrived was read.
     pub(in crate::progress) fn decide(
         &mut self,
         deadline: Option<Time>,
@@ -96,7 +96,7 @@ mod tests {
         let deadline = Some(at(1_000));
         assert_eq!(gate.decide(deadline, at(999), || true), Timers::None);
         assert_eq!(gate.decide(deadline, at(1_000), || false), Timers::Wait);
-        // The reading takes long; that is not the host's absence.
+        // Reading the input takes long, but the process runs meanwhile.
         assert_eq!(gate.decide(deadline, at(4_000), || true), Timers::Run);
     }
 

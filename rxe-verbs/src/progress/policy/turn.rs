@@ -1,60 +1,61 @@
-//! How long a turn may be. A turn holds the shard's lock, so its length is what every other user of
-//! the shard waits for: other queue pairs of the same engine, `ibv_modify_qp`, the driver.
+//! How long a turn may be. A turn holds the shard's lock, so every other user of the shard waits
+//! for its end: other queue pairs of the same engine, `ibv_modify_qp`, the driver.
 //!
-//! A turn is bounded in steps and in time. A step is one batch sent or one read of the sockets. A
-//! peer that asks for a gigabyte by READ gets it in many turns.
+//! A turn is limited in steps and in time. A step sends one batch or reads the sockets once. A peer
+//! that reads a gigabyte by RDMA READ is served in many turns.
 
 use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// Batches sent and reads of the sockets in one turn.
+/// The most steps of a turn.
 pub(super) const MAX_STEPS: u32 = 16;
 
-/// After this time a turn takes no further step. A step is up to 512 KiB, which takes some 0.1 ms on
-/// an idle machine.
+/// After this time a turn takes no further step. A step sends up to 512 KiB, which takes some 0.1
+/// ms on an idle machine.
 pub(super) const MAX_TIME: Duration = Duration::from_micros(250);
 
-/// What a turn has used up.
+/// The steps and the time that a turn has used.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct TurnLimit {
     steps: u32,
     /// When the first step began.
     since: Option<Time>,
-    /// The time, where this turn has just asked for it.
+    /// The current time, if this turn has just read the clock.
     noted: Option<Time>,
 }
 
 impl TurnLimit {
-    /// One step: for a caller of a verb, when the driver is busy with a long transfer anyway.
+    /// Allows one step only, for a verb called during a long transfer of the driver.
     pub(in crate::progress) fn one_step() -> Self {
         Self { steps: MAX_STEPS - 1, ..Self::default() }
     }
 
-    /// The turn has asked for the time, for a few packets: what follows need not ask again.
+    /// Records the time that this turn has just read, for a few packets. The next step need not
+    /// read it again.
     pub(in crate::progress) fn note(&mut self, now: Option<Time>) {
         self.noted = now;
     }
 
-    /// The time that was noted, once.
+    /// Takes the time that was noted.
     pub(in crate::progress) fn noted(&mut self) -> Option<Time> {
         self.noted.take()
     }
 
-    /// A step begins at `now`.
+    /// Records that a step begins at `now`.
     pub(in crate::progress) fn begin(&mut self, now: Time) {
         self.since.get_or_insert(now);
     }
 
-    /// A step has ended at `now`. Whether the turn may take another one.
+    /// Records that a step has ended at `now`. Returns whether the turn may take another one.
     pub(in crate::progress) fn goes_on(&mut self, now: Time) -> bool {
         self.steps += 1;
         let since = *self.since.get_or_insert(now);
         self.steps < MAX_STEPS && now.since(since) < MAX_TIME
     }
 
-    /// Whether the turn was long enough that waiting threads must get the lock before this thread
-    /// can have it again. Handing a lock over costs a context switch, so short turns do not.
+    /// Returns whether waiting threads must get the lock before this thread again. Handing a lock
+    /// over costs a context switch, so turns without a completed step do not.
     pub(in crate::progress) fn hands_over(&self) -> bool {
         self.steps > 0
     }

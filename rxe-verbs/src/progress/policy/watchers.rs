@@ -3,17 +3,17 @@
 //! Waiting threads follow the leader/follower pattern: one of them, the leader, sleeps on the
 //! sockets; the others sleep until a completion is there for them.
 //!
-//! Invariant: some thread looks at packets within [`TICK`] of their arrival. A leader sleeps on the
-//! sockets, or the driver does ([`Interest::Receive`]), or a timer wakes the driver to look.
+//! Invariant: some thread reads packets within [`TICK`] of their arrival. A leader sleeps on the
+//! sockets, or the driver does ([`Interest::Receive`]), or a timer wakes the driver.
 
 use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// How long after the last sign of a polling program the driver looks again.
+/// The time after which the driver checks the sockets that it left to a polling program.
 pub(in crate::progress) const TICK: Duration = Duration::from_millis(1);
 
-/// This many turns by others since the driver last looked mean that a program is polling.
+/// Turns by others, since the driver last looked, from which on a program is polling.
 const BUSY: u32 = 4;
 
 /// The events of the sockets that wake the driver.
@@ -31,9 +31,9 @@ pub(in crate::progress) enum Interest {
 /// The driver's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::progress) struct Plan {
-    /// Sleep on the sockets for this.
+    /// The socket events that wake the driver from now on.
     pub(in crate::progress) interest: Interest,
-    /// Look again at this time.
+    /// When to check the sockets again.
     pub(in crate::progress) tick: Option<Time>,
 }
 
@@ -42,7 +42,7 @@ impl Plan {
         Self { interest, tick: None }
     }
 
-    /// Whether the driver watches the sockets.
+    /// Returns whether the driver watches the sockets.
     pub(in crate::progress) fn watches(&self) -> bool {
         self.interest != Interest::None
     }
@@ -61,17 +61,17 @@ pub(in crate::progress) struct Watchers {
     leader: bool,
     /// Waiting threads: the leader and its followers.
     waiting: usize,
-    /// While there was a leader, a program armed a queue in order to sleep elsewhere.
+    /// While there was a leader, a program armed a queue in order to sleep outside this crate.
     wanted: bool,
 }
 
 impl Watchers {
-    /// A thread other than the driver has turned the engine.
+    /// Records that a thread other than the driver has turned the engine.
     pub(in crate::progress) fn turned_inline(&mut self) {
         self.inline = self.inline.saturating_add(1);
     }
 
-    /// A thread begins to wait.
+    /// Records that a thread begins to wait.
     pub(in crate::progress) fn enter(&mut self) {
         self.waiting += 1;
     }
@@ -81,13 +81,14 @@ impl Watchers {
         !std::mem::replace(&mut self.leader, true)
     }
 
-    /// Whether a waiting thread watches the sockets.
+    /// Returns whether a waiting thread watches the sockets.
     pub(in crate::progress) fn has_leader(&self) -> bool {
         self.leader
     }
 
-    /// A thread stops waiting. If it was the leader, the driver must take over: at once if other threads
-    /// wait or the socket is full (`blocked`), otherwise if the thread does not come back within [`TICK`].
+    /// Records that a thread stops waiting. If it was the leader, the driver must take over:
+    /// immediately if other threads wait or the socket is full (`blocked`), otherwise if the thread
+    /// does not return within [`TICK`].
     pub(in crate::progress) fn leave(
         &mut self,
         led: bool,
@@ -109,15 +110,16 @@ impl Watchers {
         })
     }
 
-    /// A program has armed a queue and will sleep where this crate does not see it. That it has polled
-    /// until now does not mean that it goes on.
+    /// Prepares for a program that has armed a queue and will sleep outside this crate. Returns the
+    /// driver's next step, if it changes. Earlier polls no longer count, because the program may
+    /// have stopped polling.
     pub(in crate::progress) fn about_to_sleep(&mut self) -> Option<Plan> {
         self.inline = 0;
         self.wanted = self.leader;
         (!self.leader).then_some(Plan::watch(Interest::Receive))
     }
 
-    /// The driver has woken and done the pending work. Returns its next step.
+    /// Returns the driver's next step, after it has woken and done the pending work.
     pub(in crate::progress) fn look(&mut self, blocked: bool, now: Time) -> Plan {
         let busy = std::mem::take(&mut self.inline) >= BUSY;
         if blocked {

@@ -1,4 +1,4 @@
-//! The lock of a shard, while a thread holds it.
+//! The lock guard of a shard.
 
 use std::ops::{Deref, DerefMut};
 use std::thread;
@@ -10,12 +10,12 @@ use super::{Core, Shard};
 
 /// The shard's lock, held by this thread, which must not block meanwhile.
 ///
-/// When it is dropped, waiting threads get the lock if the turn was long, and observers are told of
-/// what has happened. If the thread panics in the middle of a turn the shard has failed: what the
-/// engine holds then cannot be trusted.
+/// When the guard is dropped, a waiting thread gets the lock if the turn was long, and observers
+/// are told of events. If the thread panics while it holds the lock, the shard fails: the state of
+/// the engine can no longer be trusted.
 pub(super) struct Locked<'s> {
     shard: &'s Shard,
-    /// `None` only while it is dropped.
+    /// `None` only while the guard is dropped.
     core: Option<MutexGuard<'s, Core>>,
     non_blocking: Option<NonBlocking>,
     panicked_before: bool,

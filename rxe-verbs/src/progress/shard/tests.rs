@@ -1,5 +1,5 @@
-//! The shard's rules, on a shard without a driver and without a peer: nothing but the rules themselves
-//! brings a request to its end.
+//! Tests the rules of a shard. It has no driver and no peer, so only these rules complete a
+//! request.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Barrier;
@@ -27,8 +27,8 @@ use crate::os::now;
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
-/// A wire that nothing comes from. It takes everything, counts the batches, and remembers whether somebody
-/// sleeps on its descriptors.
+/// A backend that receives nothing and accepts every packet. It counts the batches, and records
+/// whether a thread sleeps on its descriptors.
 struct Nowhere(Capabilities, Arc<AtomicU64>, Arc<AtomicBool>);
 
 impl Backend for Nowhere {
@@ -95,7 +95,7 @@ fn shard_in(
     .unwrap()
 }
 
-/// What a QP of the tests is made from: all its requests complete on `cq`.
+/// Returns attributes of a QP whose requests all complete on `cq`.
 fn qp_init(service: QpType, cq: &Arc<CompletionQueue>) -> QpInit {
     QpInit {
         service,
@@ -109,7 +109,7 @@ fn qp_init(service: QpType, cq: &Arc<CompletionQueue>) -> QpInit {
     }
 }
 
-/// A QP in the error state: what is posted to it completes, as flushed, when the engine sees it.
+/// Creates a QP in the error state: its requests complete as flushed when the engine sees them.
 fn flushing_qp(shard: &Shard, qpn: u32) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
     let cq = Arc::new(CompletionQueue::new(16, None));
     (flushing_qp_on(shard, qpn, &cq), cq)
@@ -129,12 +129,12 @@ fn flushing_qp_on(shard: &Shard, qpn: u32, cq: &Arc<CompletionQueue>) -> Arc<QpH
     handle.unwrap()
 }
 
-/// A send request that moves nothing.
+/// Returns a send request without payload.
 fn empty_send(id: u64) -> SendRequest {
     SendRequest::new(id, SendOp::Send { imm: None }, Payload::Sges([].as_slice().into()))
 }
 
-/// Wakes the thread whose this is.
+/// Wakes the thread that owns the waker.
 #[derive(Debug)]
 struct Wakes(Arc<Waker>);
 
@@ -144,12 +144,12 @@ impl Notify for Wakes {
     }
 }
 
-/// An unreliable connection that can send: nothing holds its requests up but the policy.
+/// Creates an unreliable connection in RTS: only the policy delays its requests.
 fn sending_qp(shard: &Shard) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
     connected_qp(shard, QpType::Uc)
 }
 
-/// Number 17, connected to 18 at [`PEER`]. What it expects first has sequence number 0.
+/// Creates queue pair 17, connected to 18 at [`PEER`]. The first PSN that it expects is 0.
 fn connected_qp(shard: &Shard, service: QpType) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
     let cq = Arc::new(CompletionQueue::new(128, None));
     let cap = QpCap { max_send_wr: 128, ..QpCap::default() };
@@ -168,7 +168,7 @@ fn connected_qp(shard: &Shard, service: QpType) -> (Arc<QpHandle>, Arc<Completio
     (qp, cq)
 }
 
-/// Posts an empty message as a program does.
+/// Posts an empty message like a program.
 fn post(shard: &Shard, qp: &QpHandle, urgent: bool) {
     qp.post_send(empty_send(0)).unwrap();
     shard.posted(&Post { packets: 1, requests: 1, urgent, ..Post::default() }.on(qp));
@@ -182,7 +182,8 @@ fn begin_stream(shard: &Shard, qp: &QpHandle) -> usize {
 fn begin_stream_until(shard: &Shard, qp: &QpHandle, begun: impl Fn() -> bool) -> usize {
     (1..)
         .find(|_| {
-            // However long this thread did not run since the last post.
+            // So that the stream continues however long this thread did not run since the last
+            // post.
             shard.bare(|core| core.batching.polled());
             post(shard, qp, false);
             begun()
@@ -190,7 +191,7 @@ fn begin_stream_until(shard: &Shard, qp: &QpHandle, begun: impl Fn() -> bool) ->
         .unwrap()
 }
 
-/// What the driver does when its timer has gone off.
+/// Takes the driver's turn after its timer has fired.
 fn driver_turn(shard: &Shard) {
     assert!(shard.wakeups.sleep().unwrap().timer);
     shard.drive(true).unwrap();
@@ -237,8 +238,8 @@ fn posts_that_wait_in_vain_are_sent_by_the_driver() {
     assert!(!shard.unsent.doorbells.any());
 }
 
-/// While the driver polls, a peer in shared memory need not wake it: that would be a system call for each
-/// message.
+/// A peer in shared memory need not wake a driver that polls. Each wake-up would cost a system
+/// call.
 #[test]
 fn the_backend_is_told_of_a_driver_that_sleeps_and_not_of_one_that_polls() {
     let watched = Arc::new(AtomicBool::new(false));
@@ -262,7 +263,7 @@ fn the_backend_is_told_of_a_driver_that_sleeps_and_not_of_one_that_polls() {
     assert!(is_watched(), "another thread sleeps");
 }
 
-/// A peer that sends so many empty WRITEs to queue pair 17.
+/// A backend whose peer sends `owed` empty WRITEs to queue pair 17.
 struct Writes {
     wire: Nowhere,
     owed: Arc<AtomicU32>,
@@ -300,7 +301,7 @@ impl Backend for Writes {
     }
 }
 
-/// A shard with such a peer.
+/// Creates a shard whose backend is [`Writes`].
 fn shard_written_to(owed: &Arc<AtomicU32>) -> Shard {
     shard_over(|capabilities| {
         let wire = Nowhere(capabilities, Arc::default(), Arc::default());
@@ -325,7 +326,7 @@ fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
     assert_eq!(msn(), 1, "the answer has come");
 }
 
-/// As if the program had posted at once after each of 100 messages, however slow this machine is.
+/// Makes the predictor see a ping-pong of 100 rounds, however slow this machine is.
 fn play_ping_pong(predictor: &mut ReplyPredictor) {
     for message in 0..100_u32 {
         let msn = message.wrapping_sub(100) & 0xff_ffff;
@@ -358,7 +359,8 @@ fn a_post_before_the_end_of_the_turn_that_has_brought_the_message_is_of_the_ping
             std::hint::spin_loop();
         }
         shard.await_reply(qpn, &mut predictor);
-        // Otherwise it has not slept until now, where this thread waits for the other one.
+        // If the post has not waited, this thread sleeps only at the end of the scope, after this
+        // check.
         assert_eq!(owed.load(Ordering::Relaxed), 0, "the post has waited for the answer");
     });
 }
@@ -373,8 +375,8 @@ fn a_queue_pair_that_ends_has_sent_what_waited() {
     assert_eq!(batches.load(Ordering::Relaxed), begun as u64);
 }
 
-/// Threads post bursts to queue pairs of their own, all at a time. Returns how many bursts had not
-/// completed when all had returned and `finish`, which one of them calls, too.
+/// Makes threads post bursts simultaneously, each to its own queue pair. Returns how many bursts
+/// had not completed after all threads had returned and one of them had called `finish`.
 fn missed_bursts(
     shard: &Shard,
     rounds: u64,
@@ -392,7 +394,7 @@ fn missed_bursts(
                 for round in 0..rounds {
                     barrier.wait();
                     post_burst(t, round, &qp);
-                    // Nobody posts and nobody holds the lock from here on.
+                    // No thread posts or holds the lock from here on.
                     barrier.wait();
                     if t == 0 {
                         finish();
@@ -405,7 +407,7 @@ fn missed_bursts(
                     }
                     if done < BURST {
                         missed.fetch_add(1, Ordering::Relaxed);
-                        // So that the other rounds count for themselves.
+                        // Completes this burst, so that it does not affect the other rounds.
                         shard.with(|_| ()).unwrap();
                         while cq.poll().is_some() {}
                     }
@@ -416,14 +418,14 @@ fn missed_bursts(
     missed.into_inner()
 }
 
-/// Requests of a burst. The last one is the one that may be missed.
+/// The number of requests in a burst. Only the last one can be missed.
 const BURST: u64 = 16;
 
 #[test]
 fn no_post_is_stranded_while_others_wait() {
     let shard = shard();
     let post_burst = |t, round: u64, qp: &QpHandle| {
-        // One of them is now and then away for longer than a stream lasts.
+        // One thread sometimes pauses for longer than a stream lasts.
         if t > 0 || !round.is_multiple_of(8) {
             shard.bare(|core| core.batching.polled());
         }
@@ -437,7 +439,7 @@ fn no_post_is_stranded_while_others_wait() {
     assert_eq!(missed, 0, "bursts of which a post was stranded");
 }
 
-/// The system's time, and what happens in the moment in which the timer is set next.
+/// An environment with real time. Calls a function when the timer is next set.
 struct AtTimer(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl crate::os::Simulation for AtTimer {
@@ -531,7 +533,7 @@ fn what_came_from_this_host_is_acknowledged_before_a_program_is_told_of_it() {
     thread::scope(|scope| {
         scope.spawn(|| {
             turning.wait();
-            // It has taken a completion that the other thread's turn has just made.
+            // This thread has taken a completion that the other thread's turn has just created.
             shard.acknowledge();
             assert!(sent.load(Ordering::Relaxed), "the turn has not ended");
         });
@@ -544,13 +546,13 @@ fn what_came_from_this_host_is_acknowledged_before_a_program_is_told_of_it() {
             })
             .unwrap();
     });
-    // From another host they may wait.
+    // Acknowledgements to another host may wait.
     acks.note_packet(false);
     shard.acknowledge();
     assert!(acks.any());
 }
 
-/// A connection manager whose timer is due; records what it is told to do about it.
+/// A connection manager whose timer is due. It records what it is told to do about timers.
 #[derive(Default)]
 struct DueCm(Vec<Timers>);
 
@@ -577,10 +579,10 @@ fn timers_of_the_connection_manager_run_after_the_input_and_late_ones_are_excuse
         shard.bare(|core| core.with_cm(|| Ok(DueCm::default()), take)).unwrap()
     };
     assert_eq!(told(), []);
-    // A post or the like reads nothing.
+    // A call such as a post reads no input.
     shard.with(|_| ()).unwrap();
     assert_eq!(told(), [Timers::None]);
-    // As many packets as the turn may take: there may be more.
+    // The turn has read as many packets as it may, so there may be more.
     shard.turn(0).unwrap();
     assert_eq!(told(), [Timers::None; 2]);
     shard.turn(BUDGET).unwrap();
@@ -601,7 +603,7 @@ fn a_panic_in_a_turn_is_remembered_and_told() {
 
 #[test]
 fn a_turn_ends_although_there_is_more_to_send_and_the_driver_goes_on() {
-    // Unreliable, so that nothing but the policy holds it up: a message of 512 batches.
+    // Unreliable, so that only the policy delays it: a message of 512 batches.
     const LEN: u32 = 128 << 20;
     let batches = Arc::new(AtomicU64::new(0));
     let shard = counting_shard(Arc::clone(&batches));
@@ -624,7 +626,7 @@ fn a_turn_ends_although_there_is_more_to_send_and_the_driver_goes_on() {
     };
     turn(&|| shard.answer_doorbells());
     while cq.is_empty() {
-        // What the driver sleeps on wakes it at once.
+        // The driver's timer wakes it immediately.
         assert!(shard.wakeups.sleep().unwrap().timer);
         turn(&|| shard.drive(true).unwrap());
     }
@@ -641,7 +643,7 @@ fn a_forked_child_waits_for_no_lock_of_its_parent() {
     let status = unsafe {
         let child = libc::fork();
         if child == 0 {
-            // Ends a child that waits for the parent's lock, which nobody unlocks here.
+            // Ends a child that waits for the parent's lock, which no thread unlocks here.
             libc::alarm(20);
             let forked = |e: Option<Error>| matches!(e, Some(Error::Forked { .. }));
             let refused = forked(shard.with(|_| ()).err())
