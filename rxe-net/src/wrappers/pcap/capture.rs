@@ -58,7 +58,8 @@ pub(super) struct Capture {
     pub(super) output: Arc<Output>,
     pub(super) path: PathBuf,
     max_bytes: u64,
-    /// Packets that are not written yet, because comments may be added. Their bytes are in `bytes`.
+    /// Packets that are not written yet, because comments may still be added. Their bytes are in
+    /// `bytes`.
     held: Vec<HeldFrame>,
     bytes: Vec<u8>,
     /// Comments on packets that are to be sent, by PSN.
@@ -67,9 +68,10 @@ pub(super) struct Capture {
     pub(super) nak: Option<Psn>,
     /// Packets dropped since the last packet that was written.
     dropped: u64,
-    /// The file has old content, which is kept until the first packet.
+    /// Whether the file has old content, which is kept until the first packet.
     patient: bool,
-    /// Another process reads the capture. While it has no room, packets are not even inspected.
+    /// Whether another process reads the capture. If so, packets are not even inspected while the
+    /// queue is full.
     live: bool,
     pub(super) status: PcapStatus,
 }
@@ -83,7 +85,7 @@ struct HeldFrame {
     to: usize,
     /// The index of the packet's burst in the batch, if it is to be sent with one.
     burst: Option<usize>,
-    /// The packet is the first of its frame.
+    /// Whether the packet is the first of its frame.
     first: bool,
     psn: Option<Psn>,
     comments: Vec<String>,
@@ -180,7 +182,7 @@ impl Capture {
         }
     }
 
-    /// Adds a comment to the NAK that was commented last, if it is still held.
+    /// Adds a comment to the last NAK that got a comment, if it is still held.
     pub(super) fn comment_nak(&mut self, text: String) {
         if let Some(psn) = self.nak.take() {
             self.comment_received(Some(psn), text);
@@ -328,8 +330,8 @@ fn with_id(net: NetHeader, packet: &[u8]) -> NetHeader {
     }
 }
 
-/// Derives a locally administered Ethernet address from an IP address. Different for most
-/// addresses.
+/// Derives a locally administered Ethernet address from the last four bytes of an IP address. It
+/// differs for most addresses.
 fn mac(ip: IpAddr) -> Mac {
     let [a, b, c, d] = match ip {
         IpAddr::V4(ip) => ip.octets(),
