@@ -537,8 +537,8 @@ fn single_packets(test: &str) -> Vec<(String, u16, Vec<u8>)> {
 
 const ETHERNET: u16 = 1;
 
-/// Returns one communication manager message of each kind with other bytes behind its header, so
-/// that fields which are 0 in captures have values, and a REQ does not belong to RDMA CM.
+/// Returns one communication manager message of each kind with other bytes behind its header. So
+/// fields which are 0 in captures have values, and a REQ does not belong to RDMA CM.
 fn filled(all: &[(String, u16, Vec<u8>)]) -> Vec<(String, u16, Vec<u8>)> {
     const MAD: usize = 14 + 20 + 8 + 12 + 8;
     let mut seen = HashSet::new();

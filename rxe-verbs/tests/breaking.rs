@@ -1,4 +1,4 @@
-//! Programs that try to break a device: many queue pairs, threads against state changes, signals,
+//! Programs that put a device under stress: many queue pairs, state changes during posts, signals,
 //! and devices that come and go.
 
 mod common;

@@ -25,8 +25,8 @@ fn capture(name: &str, talk: impl FnOnce(Device, Device)) -> Option<PathBuf> {
     kept.is_none().then_some(path)
 }
 
-/// Captures an exchange and checks that the needed opcodes are in the new capture and in the kept
-/// capture with this name.
+/// Captures an exchange and checks that it has the needed opcodes. The kept capture with this name
+/// must have them too.
 fn shows(name: &str, needed: &[Opcode], talk: impl FnOnce(Device, Device)) {
     let made = capture(name, talk);
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/ours").join(name);
@@ -48,7 +48,7 @@ fn shows(name: &str, needed: &[Opcode], talk: impl FnOnce(Device, Device)) {
     }
 }
 
-/// Returns the opcodes of all packets, and checks that each packet is well-formed and has the right
+/// Returns the opcodes of all packets. Checks that each packet is well-formed and has the right
 /// ICRC.
 fn opcodes(path: &Path) -> Vec<Opcode> {
     let capture = Capture::open(path).unwrap();

@@ -115,7 +115,8 @@ fn a_request_can_be_accepted_after_private_data_was_too_long() {
     server.expect(CmEventKind::Established);
 }
 
-/// The server's descriptor does not become readable: a program that is woken and then calls
+/// The server's descriptor must not become readable. A program that is woken and then calls
+/// `get_event` must find an event.
 /// `get_event` must find an event there.
 #[test]
 fn a_request_with_a_larger_path_mtu_than_the_link_s_is_refused_without_the_program() {
@@ -502,8 +503,8 @@ fn all_of_ipv4_and_all_of_ipv6_are_two_listeners() {
     assert_eq!(ask(), Some(both.key()));
 }
 
-/// Creates two identifiers that listen on one port, with room for one request each: the first on
-/// all IPv4 addresses, the second on all IPv6 addresses.
+/// Creates two identifiers that listen on one port, with room for one request each. The first
+/// listens on all IPv4 addresses, the second on all IPv6 addresses.
 fn four_and_six(server: &Program) -> [CmId; 2] {
     let four = server.id(PortSpace::Tcp);
     four.bind_addr("0.0.0.0:0".parse().unwrap()).unwrap();

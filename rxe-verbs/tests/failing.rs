@@ -121,7 +121,7 @@ fn connect_to_nobody(qp: &QueuePair) {
     qp.connect(&nobody, &patient).unwrap();
 }
 
-/// Posts two receives, two sends that have left, and a READ of local work behind them.
+/// Posts two receives, two SENDs and a READ on a connection whose peer never answers.
 fn accepts_five(side: &Side) {
     connect_to_nobody(&side.qp);
     let memory = side.region(8);
@@ -133,7 +133,7 @@ fn accepts_five(side: &Side) {
     side.qp.read(5, &[memory.slice(..)], memory.remote(0)).post().unwrap();
 }
 
-/// Checks that the five requests complete as flushed, and that the queue then returns the failure.
+/// Checks that five requests complete as flushed before the queue returns the failure.
 fn five_are_flushed(side: &Side, mut take: impl FnMut() -> Result<Completion>) {
     let mut ids: Vec<_> = (0..5)
         .map(|_| {

@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rxe_verbs::cm::*;
 use rxe_verbs::*;
 
-/// The environment variable that tells a started process what to do, on which interface and
-/// address, whether over shared memory, and the server's address to connect to.
+/// The environment variable that tells a started process what to do. It has the action, the
+/// interface, the address, whether to use shared memory, and the server's address.
 const PEER: &str = "RXE_TEST_KILLED";
 
 #[derive(Clone, Copy)]
@@ -215,8 +215,8 @@ fn a_killed_peer_on_the_same_address() {
     }
 }
 
-/// The other process has a later QPN block, so the dead process's socket remains, or an earlier
-/// one, so the socket is gone. The other process uses no connection manager.
+/// The other process uses no connection manager. If its QPN block is later, the dead process's
+/// socket remains; if it is earlier, that socket is gone.
 #[test]
 fn a_killed_peer_whose_address_another_process_has() {
     for first in [false, true] {

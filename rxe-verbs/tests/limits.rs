@@ -37,8 +37,8 @@ fn small() -> Device {
     Device::options("lo").address(address()).limits(SMALL).open().unwrap()
 }
 
-/// Checks that exactly `limit` objects can be created, and one more after one is dropped. `have`
-/// objects exist already.
+/// Checks that exactly `limit` objects can be created, of which `have` exist. After one is dropped,
+/// one more can be created.
 fn most<T>(limit: u32, have: u32, make: impl Fn() -> Result<T>) {
     let mut all: Vec<T> = (have..limit).map(|_| make().unwrap()).collect();
     for _ in 0..2 {

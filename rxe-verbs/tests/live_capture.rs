@@ -89,8 +89,8 @@ impl Taken {
     }
 }
 
-/// Returns two connected devices without retries, so that a packet captured twice was not
-/// retransmitted for a late response.
+/// Returns two connected devices without retries. So a late response causes no retransmission that
+/// would be captured twice.
 fn pair_without_retries() -> (Side, Side) {
     let (a, b) = (Side::new(open(address())), Side::new(open(address())));
     connect_without_retries(&a.qp, &b.qp);

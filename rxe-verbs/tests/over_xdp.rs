@@ -77,11 +77,11 @@ fn transfer(near: &Side, far: &Side, seed: u8) -> impl Sized {
     (qps, regions)
 }
 
-/// The reasons for drops when packets overtake others: requests behind a gap until it is filled,
-/// responses behind a gap, and late responses. On an interface with several queues this happens
-/// when the route to the neighbour changes. The device sends on a queue of its own; but until the
-/// neighbour is known, and once a second after that, the kernel sends for it and chooses another
-/// queue.
+/// The reasons for drops when packets overtake others. They are requests behind a gap until it is
+/// filled, responses behind a gap, and late responses. On an interface with several queues this
+/// happens when the route to the neighbour changes. The device sends on a queue of its own; but
+/// until the neighbour is known, and once a second after that, the kernel sends for it and chooses
+/// another queue.
 const OVERTAKEN: [DropReason; 3] =
     [DropReason::GapAlreadyReported, DropReason::ResponseGap, DropReason::StaleResponse];
 

@@ -1,5 +1,5 @@
-//! A device with several shards behaves like one with a single shard: objects of the device work
-//! with queue pairs of all shards.
+//! A device with several shards behaves like one with a single shard. Its objects work with queue
+//! pairs of all shards.
 
 mod common;
 

@@ -43,7 +43,7 @@ pub(crate) const VETH: &str = "
     ip -n far link set lo up
 ";
 
-/// Sets up two layer 2 endpoints on one Unix socket, `own1` and `own2`, and loopback for the TCP
+/// Sets up two layer 2 endpoints, `own1` and `own2`, on one Unix socket. Loopback is for the TCP
 /// connection of the two commands.
 pub(crate) const L2: &str = r#"
     ip link set lo up

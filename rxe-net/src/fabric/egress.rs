@@ -6,8 +6,8 @@
 
 use crate::rng::Rng;
 
-/// The bytes on the link besides BTH to ICRC: preamble and gap (20), Ethernet header and FCS (18),
-/// IPv4 (20) and UDP (8).
+/// The bytes that a packet has on the link in addition to BTH to ICRC. They are preamble and gap
+/// (20), Ethernet header and FCS (18), IPv4 (20) and UDP (8).
 const AROUND: u64 = 66;
 
 /// The number of femtoseconds in a nanosecond.

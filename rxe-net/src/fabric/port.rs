@@ -1,4 +1,4 @@
-//! The fabric as a backend: several devices of one process on a simulated network, in real time.
+//! The fabric as a backend. Several devices of one process share a simulated network in real time.
 //! Each port has a timer descriptor, which becomes readable when a packet is due.
 
 use std::collections::HashMap;
@@ -74,7 +74,7 @@ impl Hub {
         Self(Arc::new(Shared { start: Instant::now(), links: Mutex::new(links) }))
     }
 
-    /// Makes future ports deliver packets as UDP sockets do: consecutive packets are merged into
+    /// Makes future ports deliver packets as UDP sockets do. Consecutive packets are merged into
     /// one frame, and IPv4 packets have no identification.
     pub fn like_udp(&self) {
         self.links().like_udp = true;

@@ -164,8 +164,8 @@ impl SwitchedNetwork {
         }
     }
 
-    /// Sends packets of a host from the front of the batch. [`SendStatus::Blocked`] means that the
-    /// host's link is busy; it has sent everything at [`SwitchedNetwork::idle_at`].
+    /// Sends packets of a host from the front of the batch. On [`SendStatus::Blocked`], the host's
+    /// link is busy until [`SwitchedNetwork::idle_at`].
     pub fn send(&mut self, now: Time, from: usize, batch: &mut TxBatch) -> SendStatus {
         let mut sent = 0;
         for frame in batch.frames() {

@@ -1,5 +1,5 @@
-//! Helpers that the tests share: an address for each device, so that tests can run simultaneously,
-//! and connected queue pairs.
+//! Helpers that the tests share. Each device has an address of its own, so that tests can run
+//! simultaneously.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 

@@ -189,8 +189,8 @@ impl FaultPath {
         self.queue.pop().map(|due| (due.net, due.bytes))
     }
 
-    /// Returns the next packet that is due at `now`, without removing it. [`FaultPath::pop`] must
-    /// have been called with this time or a later one, so that held packets are queued.
+    /// Returns the next packet that is due at `now` without removing it. Call [`FaultPath::pop`]
+    /// with this time or a later one before, so that held packets are queued.
     pub(crate) fn peek(&self, now: Time) -> Option<(&NetHeader, &[u8])> {
         let next = self.queue.peek().filter(|next| next.at <= now)?;
         Some((&next.net, &next.bytes))

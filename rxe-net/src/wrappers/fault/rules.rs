@@ -44,8 +44,8 @@ pub enum FaultAction {
     Drop,
     /// The packet arrives twice.
     Duplicate,
-    /// The packet is held back until `by` later packets of its flow have passed, or for
-    /// [`FaultAction::HELD_AT_MOST`] if fewer follow.
+    /// The packet is held back until `by` later packets of its flow have passed. If fewer follow,
+    /// it is held for [`FaultAction::HELD_AT_MOST`].
     Reorder {
         /// The number of packets that overtake this one. At least 1.
         by: u32,
@@ -74,7 +74,7 @@ impl FaultAction {
 pub enum FaultAmount {
     /// This number of packets in a million, chosen by the seed. At most [`FaultAmount::MILLION`].
     Share(u32),
-    /// The first packets, this many.
+    /// This number of packets: the first ones that can be hit.
     First(u64),
 }
 

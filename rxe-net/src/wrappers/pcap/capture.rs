@@ -44,8 +44,7 @@ const STATISTICS: usize = 40;
 /// The text in a comment after the number of packets that are missing before its packet.
 const MISSING: &str = " packets before this one are missing";
 
-/// Returns how many packets are missing before the packet with this comment, if the comment says
-/// so.
+/// Returns how many packets this comment says are missing before its packet, if it says so.
 pub fn missing_before(comment: &str) -> Option<u64> {
     let (number, rest) = comment.split_once(MISSING)?;
     rest.starts_with(':').then(|| number.parse().ok()).flatten()
@@ -197,8 +196,7 @@ impl Capture {
         self.announced.push_back((psn, text));
     }
 
-    /// Removes held packets of the burst with index `bursts` and of later ones: they are not sent
-    /// yet.
+    /// Removes held packets of bursts that were not sent: those with index `bursts` and above.
     pub(super) fn keep_bursts(&mut self, bursts: usize) {
         self.held.retain(|held| held.burst.is_none_or(|burst| burst < bursts));
     }

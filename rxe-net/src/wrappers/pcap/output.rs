@@ -1,5 +1,5 @@
-//! The thread that writes a capture, so that traffic never waits for a disk or for the reader of a
-//! live capture.
+//! The thread that writes a capture. Traffic never waits for a disk or for the reader of a live
+//! capture.
 //!
 //! Invariants: the queue is bounded, because its users check for room before they queue bytes.
 //! Bytes reach the file in the order in which they were queued.
@@ -96,7 +96,7 @@ impl Output {
         self.0.bytes.load(Ordering::Relaxed) + bytes <= self.0.capacity
     }
 
-    /// Queues bytes. The caller has checked [`Output::has_room`].
+    /// Queues bytes without a check for room.
     pub(super) fn push(&self, bytes: Vec<u8>) {
         self.0.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         self.0.lock().queue.push_back(Piece::Bytes(bytes));

@@ -1,5 +1,4 @@
-//! Captures the packets of a backend from outside: received packets, sent packets, and packets on
-//! the direct path.
+//! Captures the packets that a backend receives, sends, and moves on its direct path.
 //!
 //! While a live capture has no room, packets bypass it and are only counted.
 

@@ -1,5 +1,5 @@
-//! Writes the blocks of a pcapng file (draft-ietf-opsawg-pcapng), in the machine's byte order and
-//! with times in nanoseconds.
+//! Writes the blocks of a pcapng file (draft-ietf-opsawg-pcapng). They have the machine's byte
+//! order and times in nanoseconds.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -123,7 +123,8 @@ impl<W: Write> PcapWriter<W> {
         Ok(())
     }
 
-    /// Appends the number of an interface's packets that are missing because they arrived too fast.
+    /// Appends the number of packets of an interface that the capture dropped. `at` is the time
+    /// since 1970.
     /// `at` is the time since 1970.
     ///
     /// # Errors
