@@ -199,7 +199,7 @@ fn read_only_memory_is_not_written() {
     // This memory is mapped read-only: an access that might write would end the process.
     static WORDS: [u64; 2] = [7, 8];
     let ptr = std::ptr::NonNull::from(&WORDS).cast::<u8>();
-    // SAFETY: a static lives for ever; registered without a right to write, it is only read.
+    // SAFETY: a static is never freed; registered without a right to write, it is only read.
     let mut region = unsafe { side.pd.register_raw(ptr, 16, 0x1000, Access::empty()) }.unwrap();
     // Re-registration cannot make it writable: that would need a new unsafe promise.
     let writes = Access::LOCAL_WRITE;

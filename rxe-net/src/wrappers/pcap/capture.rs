@@ -122,7 +122,7 @@ impl Capture {
         Self { live: true, ..Self::of_file(writer, output, PathBuf::new(), u64::MAX, false) }
     }
 
-    /// Returns whether packets should be inspected: there is room for those of a call.
+    /// Returns whether packets should be inspected: there is room for the packets of one call.
     pub(super) fn accepts(&self) -> bool {
         !self.live || self.writer.is_some() && self.output.has_room(CALL)
     }
