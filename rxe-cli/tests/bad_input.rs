@@ -167,7 +167,7 @@ fn a_capture_that_can_not_be_written() {
         let out = rxe(&[args, &["--pcap", file]].concat());
         refused(&out, &["cannot write the capture /nonexistent/capture.pcapng", "--pcap"]);
     }
-    // The check runs before anything is read, sent or found.
+    // The check runs before a file is read, a packet is sent, or a test is run.
     for report in [
         &["check", "/dev/null", "--junit"][..],
         &["conform", "--peer", "127.0.0.1:1", "--junit"],

@@ -1,7 +1,7 @@
-//! `rxe decode --json` and tshark agree on every field that both know.
-//! They are compared on the captures of the project, on those of other devices, on the same frames
-//! behind other link layers, and on frames of several packets. A field or a packet that only one of
-//! them shows is a difference, too.
+//! Checks that `rxe decode --json` and tshark agree on every field that both know. The frames are
+//! those of the project's captures, of other devices' captures, the same frames behind other link
+//! layers, and frames of several packets. A field or a packet that only one of them shows is a
+//! difference, too.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -244,7 +244,7 @@ const ALONE: [Alone; 8] = [
     },
     Alone {
         when: |header, packet| {
-            // All other captured classes are of communication management (7).
+            // All other captured MADs have the class of communication management (7).
             let class = &packet["MAD"]["MgmtClass"];
             ["ICRC", "Payload"].contains(&header) && class.as_u64() == Some(0)
         },
@@ -389,7 +389,7 @@ fn normal(value: &Value) -> String {
     number.map_or(text, |n: u64| n.to_string())
 }
 
-/// Returns tshark's row of each frame.
+/// Returns tshark's row for each frame.
 fn tshark(test: &str, path: &Path) -> Option<Vec<Row>> {
     let mut names: Vec<_> = FIELDS.iter().map(|f| f.2).collect();
     names.extend(SERVICE_TAG.map(|(_, theirs)| theirs));
@@ -537,8 +537,8 @@ fn single_packets(test: &str) -> Vec<(String, u16, Vec<u8>)> {
 
 const ETHERNET: u16 = 1;
 
-/// Returns one communication manager message of each kind with other bytes behind its header, so
-/// that fields which are 0 in captures have values, and a REQ is not of RDMA CM.
+/// Returns one communication manager message of each kind with other bytes behind its header. So
+/// fields which are 0 in captures have values, and a REQ does not belong to RDMA CM.
 fn filled(all: &[(String, u16, Vec<u8>)]) -> Vec<(String, u16, Vec<u8>)> {
     const MAD: usize = 14 + 20 + 8 + 12 + 8;
     let mut seen = HashSet::new();

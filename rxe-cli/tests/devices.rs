@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use rxe_test_support::skipped;
 use serde_json::Value;
 
-/// A veth pair, one end of which has addresses. They are given by hand, so that none is ever
+/// Creates a veth pair with addresses on one end. They are set by hand, so that none is ever
 /// tentative.
 const VETH: &str = "
     ip link set lo up

@@ -54,7 +54,7 @@ fn doctor_names_the_kernel_s_device(vm: &Vm) {
     assert!(kernel_devices().iter().all(|f| f["status"] == "ok"));
 }
 
-/// Many addresses of all scopes in an order that no criterion sorts by, without the link-local
+/// Adds many addresses of all scopes in an order that no criterion sorts by, without the link-local
 /// address of the default GID.
 const VETH: &str = "
     ip link add veth0 address 52:54:00:12:34:56 type veth peer name veth1
@@ -89,7 +89,8 @@ fn gids_stand_in_the_kernels_order(vm: &Vm) {
     assert_eq!(ours, kernel);
 }
 
-/// Names, tabs and order are equal, and so are the values except those in [`DIFFERENT`].
+/// Checks that names, tabs and order are equal, and so are the values except those in
+/// [`DIFFERENT`].
 fn devinfo_is_that_of_ibv_devinfo(vm: &Vm) {
     let kernel = sh(vm, "ibv_devinfo -v -d rxe0");
     let ours = sh(vm, &format!("'{RXE}' devinfo -v eth0"));
@@ -130,7 +131,7 @@ const DIFFERENT: &[(&str, Beside)] = &[
     ("max_msg_sz", AtLeast),
 ];
 
-/// Compares field by field: rxe has every field of the kernel's device.
+/// Compares field by field, and checks that rxe has every field of the kernel's device.
 fn compare_values(kernel: &str, ours: &str) {
     let theirs = values(kernel);
     let ours = values(ours);

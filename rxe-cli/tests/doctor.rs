@@ -205,7 +205,7 @@ fn a_library_that_is_missing_or_does_not_load_is_a_problem() {
     }
 }
 
-/// Returns a library that this process has loaded, and that hence loads.
+/// Returns the contents of a library that this process has loaded, and that hence can be loaded.
 fn loaded(name: &str) -> Option<Vec<u8>> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps.split_whitespace().find(|word| word.contains(name))?;

@@ -5,7 +5,8 @@ mod util;
 use serde_json::{Value, json};
 use util::{Dir, LOOPBACK, in_namespace};
 
-/// Loopback, `eth0` with an address and `eth1` without. Names are stored in the test's directory.
+/// Sets up loopback, `eth0` with an address and `eth1` without. Names are stored in the test's
+/// directory.
 const SETUP: &str = r#"
     ip link set lo up
     ip link add eth0 type veth peer name eth1

@@ -183,7 +183,7 @@ fn all_sizes_and_a_duration_can_be_asked_for() {
     for test in ["send bw", "read lat", "write bw -c UC", "send lat -c UD"] {
         let Some((client, _)) = perf(name, test, "-D 1 -s 64") else { return };
         let row = &client["results"][0];
-        // A peer that got no processor for the whole second answered nothing.
+        // A peer that got no CPU for the whole second sends no response.
         let rounds = [&row["iterations"], &row["lost"]].map(|n| n.as_u64().unwrap_or(0));
         assert!(rounds != [0, 0], "{test}: {row}");
     }

@@ -1,5 +1,5 @@
 //! `rxe pingpong` with itself, over a link between two namespaces and on one host. The interop
-//! tests run it with ibv_rc_pingpong on a kernel device.
+//! tests run it with `ibv_rc_pingpong` on a kernel device.
 
 use rxe_test_support::skipped;
 
@@ -182,7 +182,7 @@ fn timestamps_show_the_times_between_messages() {
         let stamps = &said.client.json()["receive_completions"];
         let [min, average, max] =
             ["min_ns", "average_ns", "max_ns"].map(|name| stamps[name].as_f64().unwrap());
-        // Completions that one turn of the engine finds have equal timestamps.
+        // Completions that the engine finds in one pass have equal timestamps.
         assert!(0.0 < max && min <= average && average <= max, "{stamps}");
         let lines = said.server.out.lines().skip_while(|line| !line.contains(" usec/iter"));
         let names = lines.skip(1).map(|line| line.split(" = ").next().unwrap());

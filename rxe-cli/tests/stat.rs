@@ -1,5 +1,5 @@
 //! `rxe stat` and `rxe resource`: their output about a running program equals what the program did.
-//! Programs that are stopped or lie do no harm.
+//! Programs that are stopped or send wrong answers do no harm.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -68,8 +68,8 @@ impl Program {
     }
 }
 
-/// `rxe stat` asks every process of this user, including those that a test has stopped or faked.
-/// Hence one test at a time.
+/// Serializes the tests: `rxe stat` asks every process of this user, including those that a test
+/// has stopped or faked.
 static ONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -117,7 +117,7 @@ fn what_is_said_of_a_program_is_what_it_did() {
     let [cq] = &json("resource show cq --json")[..] else { panic!() };
     assert_eq!((&cq["cqn"], &cq["cqe"]), (&program.cq.id().into(), &64.into()));
 
-    // A process that may ask must not learn the keys of the memory.
+    // A process that may ask for reports must not learn the keys of the memory.
     let [mr] = &json("resource show mr --json")[..] else { panic!() };
     assert_eq!(mr["mrlen"], 12_345);
     let key = format!("{:x}", program.memory.rkey().value());
@@ -282,7 +282,7 @@ fn http() {
     server.wait().unwrap();
 }
 
-/// Asks sockets of this user that belong to no device, or that lie.
+/// Asks sockets of this user that belong to no device or give wrong answers.
 fn nonsense() {
     let good = b"rxe\x03\x06\0\0\0";
     let cases: [(Vec<u8>, &str); 5] = [
@@ -329,7 +329,8 @@ fn nonsense() {
     }
 }
 
-/// Returns the directory in which processes of this user meet. It exists while a device is open.
+/// Returns the directory through which processes of this user find each other. It exists while a
+/// device is open.
 fn user_directory() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     let found = ["/dev/shm", "/tmp"].map(|parent| PathBuf::from(parent).join(format!("rxe-{uid}")));

@@ -1,10 +1,10 @@
-//! A simulated network in memory. [`Fabric`] applies the rules of [`crate::wrappers::fault`] to packets and
-//! cuts links. It has no clock and no thread: its caller passes the time, so the same seed and the same
-//! calls give the same result.
+//! A simulated network in memory. [`Fabric`] applies the rules of [`crate::wrappers::fault`] to
+//! packets and cuts links. It has no clock and no thread: its caller passes the time, so the same
+//! seed and the same calls give the same result.
 //!
-//! [`SwitchedNetwork`] puts a switch with finite links and queues ([`Egress`]) in the middle. On
-//! Linux, a `Hub` connects several devices of one process in real time: each gets a `FabricPort`,
-//! which is a backend.
+//! [`SwitchedNetwork`] adds a switch with finite links and queues ([`Egress`]). On Linux, a `Hub`
+//! connects several devices of one process in real time: each gets a `FabricPort`, which is a
+//! backend.
 //!
 //! Invariant: without rules, packets arrive in the order in which they were sent.
 
@@ -29,12 +29,12 @@ pub use switched::{LinkConfig, SwitchCounters, SwitchedNetwork};
 use crate::wrappers::fault::{FaultPath, FaultRule, PathCounters};
 use crate::wrappers::pcap::Direction;
 
-/// The packets of one frame at most, as UDP_GRO merges them.
+/// The maximum number of packets in one merged frame, as with UDP_GRO.
 const MAX_MERGED: u16 = 64;
-/// The bytes of one frame at most.
+/// The maximum size of one merged frame in bytes, below the limit of 64 KiB for a UDP datagram.
 const MAX_MERGED_BYTES: usize = 65_000;
 
-/// Packets that a [`Fabric`] has handled.
+/// Counts of the packets that a [`Fabric`] has handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricCounters {
     /// Packets that entered the network, and what the rules did to them.
@@ -45,7 +45,7 @@ pub struct FabricCounters {
     pub cut: u64,
 }
 
-/// A network: packets go in with [`Fabric::send`] and come out with [`Fabric::pop`].
+/// A simulated network. Packets enter with [`Fabric::send`] and leave with [`Fabric::pop`].
 #[derive(Debug)]
 pub struct Fabric {
     path: FaultPath,
@@ -56,7 +56,7 @@ pub struct Fabric {
     cut: u64,
 }
 
-/// Packets that have arrived: one, or several of a burst.
+/// One or more packets that have arrived as one frame.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     at: Time,
@@ -78,31 +78,31 @@ impl Delivery {
 }
 
 impl Fabric {
-    /// A network with these rules, which draw from `seed`. Every packet is outgoing: rules for incoming
-    /// packets hit none.
+    /// Creates a network with these rules, whose random decisions follow from `seed`. Every packet
+    /// counts as outbound: rules for inbound packets hit none.
     pub fn new(seed: u64, rules: &[FaultRule]) -> Self {
         let path = FaultPath::new(seed, rules, Direction::Outbound);
         let cuts = HashSet::new();
         Self { path, merge: false, hide_ids: false, cuts, delivered: 0, cut: 0 }
     }
 
-    /// Delivers consecutive packets that arrive simultaneously as one frame, as UDP_GRO does.
+    /// Sets whether consecutive packets that arrive simultaneously are merged, as UDP_GRO does.
     pub fn merge(&mut self, on: bool) {
         self.merge = on;
     }
 
-    /// Delivers IPv4 packets as a UDP socket does, without their identification.
+    /// Sets whether IPv4 packets lose their identification, as when a UDP socket receives them.
     pub fn hide_ids(&mut self, on: bool) {
         self.hide_ids = on;
     }
 
-    /// Replaces the rules, for packets sent from now on.
+    /// Replaces the rules for packets sent from now on.
     pub fn set_rules(&mut self, rules: &[FaultRule]) {
         self.path.set_rules(rules);
     }
 
     /// Cuts the link between `a` and `b`: packets sent from now on are lost, in both directions.
-    /// Those that are under way arrive.
+    /// Packets in transit still arrive.
     pub fn cut(&mut self, a: IpAddr, b: IpAddr) {
         self.cuts.extend([(a, b), (b, a)]);
     }
@@ -112,18 +112,18 @@ impl Fabric {
         self.cuts.insert((from, to));
     }
 
-    /// Ends all cuts.
+    /// Restores all links.
     pub fn heal_all(&mut self) {
         self.cuts.clear();
     }
 
-    /// Ends the cuts between `a` and `b`.
+    /// Restores the link between `a` and `b`, in both directions.
     pub fn heal(&mut self, a: IpAddr, b: IpAddr) {
         self.cuts.remove(&(a, b));
         self.cuts.remove(&(b, a));
     }
 
-    /// Returns what has happened so far.
+    /// Returns the counts so far.
     pub fn counters(&self) -> FabricCounters {
         FabricCounters { path: self.path.counters(), delivered: self.delivered, cut: self.cut }
     }
@@ -150,12 +150,12 @@ impl Fabric {
         }
     }
 
-    /// Returns the time of the next delivery.
+    /// Returns the time at which the next packet is due.
     pub fn next_delivery(&self) -> Option<Time> {
         self.path.next_delivery()
     }
 
-    /// Takes the next delivery that is due at `now`.
+    /// Removes the next packet that is due at `now`, or several if they are merged.
     pub fn pop(&mut self, now: Time) -> Option<Delivery> {
         let at = self.next_delivery()?;
         let (net, mut bytes) = self.path.pop(now)?;
@@ -177,7 +177,7 @@ impl Fabric {
         Some(Delivery { at, net, segment, bytes })
     }
 
-    /// Hands over all packets that are due at `now`, one by one. Returns their number.
+    /// Passes all packets that are due at `now` to `sink`, one by one. Returns their number.
     pub fn deliver(&mut self, now: Time, mut sink: impl FnMut(NetHeader, &[u8])) -> usize {
         let mut count = 0;
         while let Some(delivery) = self.pop(now) {

@@ -1,5 +1,5 @@
-//! What a program may do to break it: many queue pairs, threads against state changes, signals,
-//! devices that come and go.
+//! Programs that put a device under stress: many queue pairs, state changes during posts, signals,
+//! and devices that come and go.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn every_request_completes_once_however_its_queue_pair_ends() {
     for round in 0..50 {
         let (device, b) = (open(address()), Side::new(open(address())));
         let pd = device.create_pd().unwrap();
-        // Nobody polls while the threads post.
+        // No thread polls this queue while the threads post.
         let cq = device.create_cq(8192).unwrap();
         let a = Side { qp: pd.qp(&cq).build().unwrap(), device, pd, cq };
         connect(&a.qp, &b.qp);
@@ -179,7 +179,7 @@ fn signals_interrupt_nothing() {
     });
 }
 
-/// Runs the test that calls this again, alone in a process, where it does `f`.
+/// Runs the calling test again in a process of its own, and `f` there.
 fn in_own_process(f: impl FnOnce()) {
     const ALONE: &str = "RXE_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {

@@ -1,5 +1,6 @@
-//! What kernel rxe or Wireshark 4.0 do not have, as it stands on the wire: captured between two devices
-//! and decoded, and the same in `pcaps/ours`. `RXE_PCAPS=$PWD/pcaps/ours` writes these anew.
+//! Packets that kernel `rdma_rxe` or Wireshark 4.0 does not support, as they appear on the wire.
+//! Each exchange between two devices is captured and decoded, and so is the capture in
+//! `pcaps/ours`. `RXE_PCAPS=$PWD/pcaps/ours` records those captures again.
 
 mod common;
 
@@ -12,19 +13,20 @@ use rxe_core::wire::{Opcode, Packet, icrc};
 use rxe_lab::capture::{Capture, Kept};
 use rxe_verbs::*;
 
-/// Captures at the second of two devices what happens between them. `None` if it was captured in order
-/// to be kept, which is looked at anyway.
+/// Captures an exchange at the second of two devices. Returns the file, or `None` if it was
+/// recorded for `pcaps/ours`, which is checked anyway.
 fn capture(name: &str, talk: impl FnOnce(Device, Device)) -> Option<PathBuf> {
     let kept = std::env::var_os("RXE_PCAPS").map(|folder| PathBuf::from(folder).join(name));
     let scratch = || std::env::temp_dir().join(format!("rxe-{}-{name}", std::process::id()));
     let path = kept.clone().unwrap_or_else(scratch).with_extension("pcapng");
     let b = Device::options("lo").address(address()).pcap(&path).open().unwrap();
-    // The file is whole when the devices are gone.
+    // The file is complete when the devices are dropped.
     talk(open(address()), b);
     kept.is_none().then_some(path)
 }
 
-/// Captures, and finds what is needed in that and in the one of this name that the project keeps.
+/// Captures an exchange and checks that it has the needed opcodes. The kept capture with this name
+/// must have them too.
 fn shows(name: &str, needed: &[Opcode], talk: impl FnOnce(Device, Device)) {
     let made = capture(name, talk);
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/ours").join(name);
@@ -46,7 +48,8 @@ fn shows(name: &str, needed: &[Opcode], talk: impl FnOnce(Device, Device)) {
     }
 }
 
-/// The opcodes of all packets, each of which is well-formed and has the right ICRC.
+/// Returns the opcodes of all packets. Checks that each packet is well-formed and has the right
+/// ICRC.
 fn opcodes(path: &Path) -> Vec<Opcode> {
     let capture = Capture::open(path).unwrap();
     let decode = |packet: &Kept| {
@@ -58,10 +61,11 @@ fn opcodes(path: &Path) -> Vec<Opcode> {
     capture.frames.iter().map(decode).collect()
 }
 
-/// tshark 4.0 has no name for most of these opcodes, but reads the headers and finds nothing malformed.
+/// Checks that tshark reads the same opcodes and finds nothing malformed. tshark 4.0 has no name
+/// for most of these opcodes.
 fn tshark_finds_the_same(path: &Path, opcodes: &[Opcode]) {
     let tshark = |arguments: &[&str]| {
-        // It would look for NFS in payloads.
+        // Otherwise tshark would look for NFS in payloads.
         let command = Command::new("tshark")
             .args(["--disable-heuristic", "rpcrdma_infiniband", "-r"])
             .arg(path)

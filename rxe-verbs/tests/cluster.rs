@@ -11,7 +11,7 @@ use rxe_verbs::cluster::{Cluster, Host, HostOptions};
 use rxe_verbs::cm::{CmEventKind, ConnParam, EventChannel, PortSpace};
 use rxe_verbs::*;
 
-/// The ends of a connection: host, queue pair, completion queue, memory.
+/// One end of a connection.
 struct End {
     host: Host,
     pd: ProtectionDomain,
@@ -46,7 +46,8 @@ fn pair(cluster: &mut Cluster) -> [End; 2] {
 
 const LONG: Duration = Duration::from_secs(100);
 
-/// A run with faults of all kinds, and what it looked like.
+/// Runs a connection with faults of all kinds. Returns the time, the fingerprint and the
+/// completions.
 fn wild(seed: u64) -> (Duration, u64, Vec<(u64, u64)>) {
     let mut cluster = Cluster::new(seed);
     let [a, b] = pair(&mut cluster);
@@ -82,17 +83,17 @@ fn time_is_virtual() {
     let (one, other) = (a.host.id(), b.host.id());
     cluster.network().partition(&[one], &[other]);
     a.qp.send_bytes(1, b"lost").post().unwrap();
-    // Nothing comes within this time.
+    // No completion comes within this time.
     let waited = a.cq.wait_one(Duration::from_millis(60));
     assert!(matches!(waited, Err(Error::TimedOut { .. })), "{waited:?}");
     assert_eq!(cluster.now(), Duration::from_millis(60));
-    // 67 ms, 8 times.
+    // The request times out 8 times after 67 ms each.
     let done = a.cq.wait_one(LONG).unwrap();
     assert_eq!(done.status, Status::RetryExceeded);
     let expected = Duration::from_millis(400)..Duration::from_secs(3);
     assert!(expected.contains(&cluster.now()), "{:?}", cluster.now());
     assert_eq!(a.host.now(), Time::ZERO + cluster.now());
-    // Nothing is left to happen.
+    // No event is left, so even an endless wait returns.
     assert!(matches!(a.cq.wait_one(Duration::MAX), Err(Error::TimedOut { .. })));
 }
 
@@ -101,7 +102,7 @@ fn a_busy_wait_ends_too() {
     let mut cluster = Cluster::new(1);
     let [a, b] = pair(&mut cluster);
     assert!(a.cq.spin_one(Duration::from_secs(1)).is_err());
-    // A ping-pong in memory: no receives.
+    // A ping-pong of WRITEs, without receives.
     for round in 1..100u64 {
         a.qp.write_bytes(round, &round.to_ne_bytes(), b.memory.remote(0)).post().unwrap();
         assert_eq!(a.cq.spin_one(LONG).unwrap().status, Status::Success);
@@ -120,7 +121,7 @@ fn a_long_message_takes_the_time_that_its_link_needs() {
     a.qp.write(1, &[a.memory.slice(..)], b.memory.remote(0)).post().unwrap();
     assert_eq!(a.cq.wait_one(LONG).unwrap().status, Status::Success);
     assert_eq!(b.memory.to_vec(MEMORY - 1..).unwrap(), [7]);
-    // 1 MiB at 10 Gbit/s, and headers.
+    // The time to send 1 MiB at 10 Gbit/s, with up to a quarter more for headers.
     let least = Duration::from_nanos(MEMORY as u64 * 8 / 10);
     assert!((least..least * 5 / 4).contains(&cluster.now()), "{:?}", cluster.now());
     assert_eq!(cluster.network().counters().overflowed, 0);
@@ -131,7 +132,7 @@ fn a_partition_ends_and_what_was_lost_is_sent_again() {
     let mut cluster = Cluster::new(1);
     let [a, b] = pair(&mut cluster);
     let (one, other) = (a.host.id(), b.host.id());
-    // Answers only are lost: the WRITE has happened, and does not complete.
+    // Only responses are lost: the WRITE is executed but does not complete.
     cluster.network().cut_one_way(&[other], &[one]);
     cluster.after(Duration::from_millis(50), |network| network.heal());
     a.qp.write_bytes(1, b"x", b.memory.remote(0)).post().unwrap();
@@ -158,7 +159,7 @@ fn a_host_that_has_crashed_does_nothing_any_more() {
     a.qp.write_bytes(1, b"x", b.memory.remote(0)).post().unwrap();
     assert_eq!(a.cq.wait_one(LONG).unwrap().status, Status::RetryExceeded);
     assert_eq!(b.memory.to_vec(..1).unwrap(), [0]);
-    // One that starts again is a new host.
+    // A host that starts again is a new host.
     let [client, again] = [(); 2].map(|()| end(cluster.add_host().unwrap()));
     connect(&client, &again);
     client.qp.write_bytes(1, b"x", again.memory.remote(0)).post().unwrap();
@@ -171,7 +172,7 @@ fn the_program_of_a_host_that_has_crashed_is_not_called_even_if_it_was_to_be() {
     let (first, second) = (cluster.add_host().unwrap(), cluster.add_host().unwrap());
     let network = cluster.network();
     let mut calls = Vec::new();
-    // At the start the program of each host is called.
+    // The program of each host is due at the start.
     cluster.run_until(Duration::from_millis(1), |step| {
         calls.push(step.host());
         network.crash(second.id());
@@ -182,7 +183,7 @@ fn the_program_of_a_host_that_has_crashed_is_not_called_even_if_it_was_to_be() {
 
 #[test]
 fn a_host_that_cannot_be_added_leaves_nothing_behind() {
-    // In a process of its own, whose first host finds no descriptor left.
+    // In a process of its own, where the first host finds no free descriptor.
     in_namespace("", || {
         let mut cluster = Cluster::new(1);
         let before = getrlimit(Resource::Nofile);
@@ -252,7 +253,7 @@ fn connections_by_address_and_port() {
         let (theirs, ours) = (server.event_channel().unwrap(), client.event_channel().unwrap());
         let listener = theirs.create_id(PortSpace::Tcp).unwrap();
         let address = SocketAddr::new(server.address(), 7471);
-        // On all addresses: those of another host are others.
+        // Both hosts may listen on all addresses, because each has its own.
         listener.bind_addr("0.0.0.0:7471".parse().unwrap()).unwrap();
         listener.listen(8).unwrap();
         let also = client.event_channel().unwrap();
@@ -342,7 +343,7 @@ fn what_does_not_exist_cannot_be_reached_and_nothing_keeps_a_cluster() {
     a.qp.send_bytes(1, b"x").post().unwrap();
     assert_eq!(a.cq.wait_one(LONG).unwrap().status, Status::RetryExceeded);
     assert!(cluster.network().counters().unreachable > 0);
-    // A host outlives its cluster, and goes on.
+    // A host continues to work after its cluster is dropped.
     drop(cluster);
     a.qp.to_reset().unwrap();
     a.qp.connect(&a.qp.endpoint(), &ConnectOptions::default()).unwrap();

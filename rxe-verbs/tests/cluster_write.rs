@@ -1,4 +1,4 @@
-//! The test on the page of the book about clusters.
+//! The test from the documentation page about clusters.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Connections by address and port, both ends ours.
+//! Connections by address and port, where both ends are rxe.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::*;
 use rxe_verbs::cm::*;
 use rxe_verbs::*;
 
-/// A device with a channel, and what a queue pair needs.
+/// A device with an event channel, a protection domain and a completion queue.
 struct Program {
     device: Device,
     channel: EventChannel,
@@ -55,7 +55,7 @@ impl Program {
         assert!(self.channel.get_event(Some(Duration::ZERO)).unwrap().is_none());
     }
 
-    /// An identifier that knows its way to a server.
+    /// Returns an identifier with a resolved route to a server.
     fn towards(&self, server: &CmId) -> CmId {
         self.towards_address(server.port_space(), server.local_addr().unwrap())
     }
@@ -74,7 +74,7 @@ fn param(data: &[u8]) -> ConnParam {
     ConnParam { private_data: data.to_vec(), ..ConnParam::default() }
 }
 
-/// Two programs and the two ends of a connection between them, the client's first.
+/// Connects two programs. Returns each with its end of the connection, the client first.
 fn connected() -> ((Program, CmId), (Program, CmId)) {
     let (client, server) = (Program::new(), Program::new());
     let listener = server.listen(PortSpace::Tcp);
@@ -115,10 +115,12 @@ fn a_request_can_be_accepted_after_private_data_was_too_long() {
     server.expect(CmEventKind::Established);
 }
 
-/// Whoever is woken finds an event: a program that then waits in the call would wait for another one.
+/// The server's descriptor must not become readable. A program that is woken and then calls
+/// `get_event` must find an event.
+/// `get_event` must find an event there.
 #[test]
 fn a_request_with_a_larger_path_mtu_than_the_link_s_is_refused_without_the_program() {
-    // On a link of its own: a device follows the MTU of its link, also that of an open one.
+    // A link of its own, because a device follows the MTU of its link even while it is open.
     let setup = "ip link add west mtu 1500 type veth peer name east; ip addr add 192.0.2.1/24 dev west; \
                  ip link set west up; ip link set east up";
     in_namespace(setup, || {
@@ -162,7 +164,7 @@ fn two_programs_connect_talk_and_part() {
     assert!(a.disconnect().is_err() && b.disconnect().is_err());
 }
 
-/// Messages of the connection manager that the system dropped for want of room in a socket.
+/// Returns how many datagrams the kernel dropped because a socket buffer was full.
 fn dropped_by_sockets() -> u32 {
     let counters = std::fs::read_to_string("/proc/net/snmp").unwrap();
     let mut udp = counters.lines().filter(|line| line.starts_with("Udp: "));
@@ -189,7 +191,7 @@ fn hundreds_connect_and_part_at_once_on_one_address_and_no_message_is_lost() {
         for id in &asking {
             id.connect(&param(b"")).unwrap();
         }
-        // Who drops an identifier ends its connection.
+        // Dropping an identifier ends its connection, so all are kept.
         let mut taken = HashMap::new();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -235,7 +237,8 @@ fn requests_for_a_service_whose_listener_has_ended_come_to_who_ended_it() {
         let server = Program::on(open(ip), ip);
         let listener = server.listen(PortSpace::Tcp);
         let at = listener.local_addr().unwrap();
-        // The next listener may be in another port space, so both have one claim.
+        // After the listener ends there is one claim (bit 63) for both port spaces, because the
+        // next listener may use either.
         let tcp = PortSpace::Tcp.service_id(at.port());
         let services = [tcp, PortSpace::Udp.service_id(at.port()), 1 << 63 | tcp];
         let directory = directory_of("127.0.0.1");
@@ -273,7 +276,7 @@ fn a_refusal_has_a_reason() {
     assert_eq!(event.status, i32::from(RejReason::CONSUMER_DEFINED.0));
     assert_eq!(&event.param.private_data()[..8], b"not you\0");
     assert_eq!(qp.state(), QpState::Err);
-    // Where nobody listens, and where the request is simply dropped.
+    // No one listens on this port.
     drop(listener);
     let a = client.id(PortSpace::Tcp);
     let nowhere = SocketAddr::new(server.ip, 1);
@@ -283,7 +286,8 @@ fn a_refusal_has_a_reason() {
     client.expect(CmEventKind::RouteResolved);
     a.create_qp(client.pd.qp(&client.cq)).unwrap();
     a.connect(&param(b"")).unwrap();
-    // Whose device has no connection manager any more answers, since it has had one.
+    // The server's device answers although its connection manager is gone, because it had one
+    // before.
     let event = client.channel.wait_event(TIMEOUT).unwrap();
     assert_eq!(event.status, i32::from(RejReason::INVALID_SERVICE_ID.0));
 }
@@ -354,7 +358,7 @@ fn the_first_packet_says_what_a_lost_rtu_would_have_said() {
     client.expect(CmEventKind::ConnectResponse);
     step(QpState::Rtr);
     step(QpState::Rts);
-    // It sends no RTU: it does not call `establish`.
+    // The client sends no RTU, because it does not call `establish`.
     server.quiet();
     x.send_bytes(2, b"hello").post().unwrap();
     server.expect(CmEventKind::Established);
@@ -381,7 +385,7 @@ fn a_datagram_service_is_found_and_answers() {
     let ah = client.pd.create_ah(&found.ah).unwrap();
     x.send_bytes(2, b"hello").to(&ah, found.qpn, found.qkey).post().unwrap();
     assert_eq!(server.cq.wait_one(TIMEOUT).unwrap().byte_len, 45);
-    // One that refuses.
+    // The server refuses this request.
     let c = client.towards(&listener);
     c.connect(&param(b"")).unwrap();
     server.expect(CmEventKind::ConnectRequest).id.reject(b"").unwrap();
@@ -403,7 +407,7 @@ fn a_group_is_joined_and_heard() {
         assert_eq!((to.qpn, to.qkey), (Qpn::MULTICAST, UDP_QKEY));
         (id, qp, to)
     };
-    // As getaddrinfo gives it to who asks for IPv6.
+    // An IPv4-mapped address, as getaddrinfo returns it for IPv6.
     let (id, qp, _) = join(&hearer, mapped);
     let inbox = hearer.pd.register(256, Access::LOCAL_WRITE).unwrap();
     qp.recv(1, &[inbox.slice(..)]).unwrap();
@@ -428,11 +432,11 @@ fn a_group_is_left_whether_or_not_the_queue_pair_hears_it() {
         id.join_multicast(group).unwrap();
         program.expect(CmEventKind::MulticastJoin);
     };
-    // Without a queue pair it only learns where to send to.
+    // Without a queue pair, joining only returns where to send.
     join();
     let qp = id.create_qp(program.pd.qp(&program.cq)).unwrap();
     id.leave_multicast(group).unwrap();
-    // It hears the group until it has left as often as it has joined.
+    // The queue pair receives the group's datagrams until it has left as often as it has joined.
     join();
     join();
     id.leave_multicast(group).unwrap();
@@ -499,8 +503,8 @@ fn all_of_ipv4_and_all_of_ipv6_are_two_listeners() {
     assert_eq!(ask(), Some(both.key()));
 }
 
-/// Two identifiers that listen on one port, on all of IPv4 and on all of IPv6, with room for one
-/// request each; the former comes first.
+/// Creates two identifiers that listen on one port, with room for one request each. The first
+/// listens on all IPv4 addresses, the second on all IPv6 addresses.
 fn four_and_six(server: &Program) -> [CmId; 2] {
     let four = server.id(PortSpace::Tcp);
     four.bind_addr("0.0.0.0:0".parse().unwrap()).unwrap();
@@ -551,7 +555,7 @@ fn a_listener_that_goes_takes_its_backlog_with_it() {
     };
     let [first, second] = [ask(port), ask(port)];
     let third = ask(other.local_addr().unwrap().port());
-    // The second finds no room, is dropped, and comes again, before or after the third.
+    // The second request finds no room, is dropped, and is sent again, before or after the third.
     let [mut came, mut asked] = [[None; 3], [&first, &second, &third].map(|id| id.local_addr())];
     for peer in &mut came {
         *peer = server.expect(CmEventKind::ConnectRequest).id.peer_addr();
@@ -562,7 +566,8 @@ fn a_listener_that_goes_takes_its_backlog_with_it() {
     assert_eq!(came, asked);
 }
 
-/// A client gives up its requests, and threads wait on the server's channel for what happens to each.
+/// Drops a client's requests while threads wait on the server's channel. Each request that was
+/// reported must also be reported as ended.
 fn requests_that_are_given_up(client: &Program, server: &Program) {
     const COUNT: usize = 300;
     const LAST: &[u8] = b"the last";
@@ -572,7 +577,7 @@ fn requests_that_are_given_up(client: &Program, server: &Program) {
     let (requests, ends) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (last, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let known = Mutex::new(HashMap::new());
-    // As a program that keeps a table of its identifiers, and takes its time to enter one.
+    // Acts as a program that keeps a table of its identifiers and is slow to insert one.
     let learn = |event: CmEvent| {
         let key = event.id.key();
         match event.kind {
@@ -607,7 +612,7 @@ fn requests_that_are_given_up(client: &Program, server: &Program) {
             id
         };
         (0..COUNT).for_each(|_| drop(ask(b"")));
-        // Messages arrive in order, so this request is heard after all others.
+        // Messages arrive in order, so this request arrives after all others.
         let _asks = ask(LAST);
         let until = Instant::now() + TIMEOUT;
         while !(last.load(Ordering::Relaxed) && heard()[0] == heard()[1]) && Instant::now() < until
@@ -639,7 +644,7 @@ fn a_loopback_address_of_no_device_can_be_asked_for_but_not_listened_on() {
     id.bind_addr(SocketAddr::new(address(), 0)).unwrap();
     assert!(id.device().is_none());
     assert_eq!(id.listen(1).unwrap_err().errno(), libc::ENODEV);
-    // Of any other address that nobody has, binding says so.
+    // For an address that is not assigned here, binding already fails.
     let elsewhere = program.id(PortSpace::Tcp).bind_addr("192.0.2.1:5".parse().unwrap());
     assert_eq!(elsewhere.unwrap_err().errno(), libc::ENODEV);
 }

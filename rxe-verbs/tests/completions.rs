@@ -1,4 +1,4 @@
-//! Completion queues that change size or overflow, and what a completion tells.
+//! Completion queues that are resized or overflow, and the fields of a completion.
 
 mod common;
 
@@ -11,7 +11,8 @@ use std::time::Duration;
 use common::*;
 use rxe_verbs::*;
 
-/// Queue pairs of one device that complete on one queue of this depth, each with its peer.
+/// Returns `count` connected queue pairs of one device, each with its peer. All complete on one
+/// queue of this depth.
 fn many(depth: u32, count: usize) -> (Device, CompletionQueue, Side, Vec<(QueuePair, QueuePair)>) {
     let (device, peer) = (open(address()), Side::new(open(address())));
     let pd = device.create_pd().unwrap();
@@ -26,7 +27,7 @@ fn many(depth: u32, count: usize) -> (Device, CompletionQueue, Side, Vec<(QueueP
     (device, cq, peer, pairs)
 }
 
-/// Waits until the queue holds so many.
+/// Waits until the queue holds `count` completions.
 fn until_it_holds(cq: &CompletionQueue, count: usize) {
     while cq.len() < count {
         thread::yield_now();
@@ -72,7 +73,7 @@ fn a_queue_changes_size_while_completions_come_and_go() {
         });
         let mut posted = 0;
         while (ids.len() as u64) < COUNT {
-            // Never as many without a look as the queue could be too small for.
+            // At most 128 requests are outstanding, so that no queue size of this test overflows.
             while posted < COUNT && posted - (ids.len() as u64) < 128 {
                 qp.write_bytes(posted, b"x", to.remote(0)).post().unwrap();
                 posted += 1;
@@ -82,7 +83,7 @@ fn a_queue_changes_size_while_completions_come_and_go() {
             assert!(ids.insert(done.id), "{} completed twice", done.id);
         }
         while cq.resize(9999).is_err() || cq.depth() != 9999 {}
-        // The resizer may have changed it once more meanwhile.
+        // The resizer may have changed the size once more.
         while !resizer.is_finished() {
             cq.resize(9999).unwrap();
         }
@@ -141,14 +142,14 @@ fn all_queue_pairs_behind_a_queue_that_overflows_end_and_no_other() {
     }
     let event = async_event(&device, AsyncKind::CqErr);
     assert_eq!((event.cq, event.qpn), (Some(cq.id()), Some(qp.qpn())));
-    // Told once, however many completions are lost.
+    // The event comes once, however many completions are lost.
     let again: Vec<_> = std::iter::from_fn(|| device.poll_async_event()).collect();
     assert!(again.iter().all(|event| event.kind != AsyncKind::CqErr), "{again:?}");
     for (ours, _) in &pairs {
         assert_eq!(ours.state(), QpState::Err);
     }
     assert_eq!((spared.state(), fresh.state()), (QpState::Rts, QpState::Reset));
-    // What had found room is there, in order; then the error is told.
+    // The completions that had room are there, in order. Then polling returns the error.
     let mut done = Vec::new();
     cq.poll(16, |completion| done.push(completion)).unwrap();
     assert_eq!(
@@ -156,7 +157,7 @@ fn all_queue_pairs_behind_a_queue_that_overflows_end_and_no_other() {
         [(0, Status::Success), (1, Status::Success), (2, Status::Success), (3, Status::Success),]
     );
     assert_eq!(cq.poll_one().unwrap_err().errno(), libc::EOVERFLOW);
-    // The others go on.
+    // Other queue pairs continue to work.
     spared.write_bytes(1, b"x", to.remote(0)).post().unwrap();
     assert_eq!(other_cq.wait_one(TIMEOUT).unwrap().status, Status::Success);
 }
@@ -186,8 +187,8 @@ fn a_completion_tells_when_from_whom_and_with_what() {
     assert!(before <= sent.timestamp);
 }
 
-/// The driver completes the request, and its observer takes its time. The program must not be told of the
-/// completion before what explains it.
+/// The observer is slow. The completion must not reach the program before the event that explains
+/// it.
 #[test]
 fn an_observer_is_told_why_a_request_failed_before_the_program_is_told_that() {
     let told = Arc::new(AtomicBool::new(false));
@@ -211,7 +212,7 @@ fn an_observer_is_told_why_a_request_failed_before_the_program_is_told_that() {
     assert!(told.load(Ordering::SeqCst));
 }
 
-/// An observer may write to a terminal that is stopped. The program goes on.
+/// An observer may write to a stopped terminal. The program continues anyway.
 #[test]
 fn an_observer_that_never_returns_is_waited_for_once() {
     let (release, held) = std::sync::mpsc::channel::<()>();
@@ -224,7 +225,7 @@ fn an_observer_that_never_returns_is_waited_for_once() {
     let side = Side::new(options.open().unwrap());
     let (a, b) = (side.pd.qp(&side.cq).build().unwrap(), side.pd.qp(&side.cq).build().unwrap());
     connect_with(&a, &b, &ConnectOptions { rnr_retry: 0, ..without_retries() });
-    // To wait for each of them would take longer than any test.
+    // Waiting for the observer once per request would take longer than the test may.
     (0..100).for_each(|id| a.send_bytes(id, b"to nobody").post().unwrap());
     while side.cq.is_empty() {
         thread::yield_now();

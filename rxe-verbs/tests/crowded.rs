@@ -1,5 +1,5 @@
-//! More queue pairs on a device than a block has numbers: the device leases a further block, and all
-//! work, whichever way packets go, while others share the address.
+//! More queue pairs on a device than one QPN block has numbers. The device takes a further block,
+//! and all queue pairs work on every data path, while other devices share the address.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::*;
 use rxe_net::BackendKind;
 use rxe_verbs::*;
 
-/// Queue pairs until the device needs a number of another block, that one included.
+/// Creates queue pairs until one, which is the last returned, has a number of another block.
 fn fill_a_block(side: &Side) -> Vec<QueuePair> {
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
     let block = side.device.qpn_block();
@@ -22,10 +22,11 @@ fn fill_a_block(side: &Side) -> Vec<QueuePair> {
     }
 }
 
-/// Writes and sends between the two both ways.
+/// Sends WRITEs and SENDs in both directions.
 fn talk(a: &Side, ours: &QueuePair, b: &Side) {
     let theirs = b.pd.qp(&b.cq).build().unwrap();
-    // A packet that was sent again could come when its queue pair is gone, and be counted.
+    // Without retries: a duplicate could arrive after its queue pair is gone, and be counted as
+    // dropped.
     connect_without_retries(ours, &theirs);
     let (here, there) = (a.region(10_000), b.region(10_000));
     for (from, to, sender, receiver, own, other) in
@@ -55,7 +56,7 @@ fn queue_pairs_of_all_blocks_work(kind: BackendKind, shared_memory: bool) {
     let of = |qp: &QueuePair| qp.qpn().block();
     assert!(crowd.len() >= 65_000 && a.device.attr().max_qp as usize > crowd.len());
     assert_eq!(of(crowd.last().unwrap()), 3, "the second is taken");
-    // One who comes later shares the address with both.
+    // A device that is opened later shares the address with both.
     let c = open();
     assert_eq!(c.device.qpn_block(), Some(4));
     for other in [&b, &c] {
@@ -72,7 +73,7 @@ fn queue_pairs_of_all_blocks_work(kind: BackendKind, shared_memory: bool) {
         talk(&a, &beyond, other);
         crowd.extend([again, beyond]);
     }
-    // And among its own.
+    // The device also reaches its own queue pairs.
     talk(&a, &a.pd.qp(&a.cq).build().unwrap(), &Side::new(a.device.clone()));
     drop(b);
     talk(&c, &c.pd.qp(&c.cq).build().unwrap(), &a);

@@ -1,4 +1,4 @@
-//! UD: address handles, Q_Keys, the GRH, and datagrams to groups.
+//! UD: address handles, Q_Keys, the GRH, and datagrams to multicast groups.
 
 mod common;
 
@@ -8,7 +8,7 @@ use rxe_verbs::*;
 const QKEY: Qkey = Qkey::new(0x1111_1111);
 const GRH: usize = 40;
 
-/// A device with a datagram queue pair that is ready, and an inbox of so many receives.
+/// A device with a UD queue pair in RTS and an inbox with posted receives.
 struct Talker {
     device: Device,
     pd: ProtectionDomain,
@@ -46,7 +46,7 @@ impl Talker {
         assert_eq!((done.id, done.status, done.op), (99, Status::Success, CompletionOp::Send));
     }
 
-    /// The next datagram: its completion, its GRH and its bytes.
+    /// Waits for the next datagram. Returns its completion, GRH and payload.
     fn hear(&self) -> (Completion, Vec<u8>, Vec<u8>) {
         let done = self.cq.wait_one(TIMEOUT).unwrap();
         assert_eq!(done.status, Status::Success, "{:?}", self.device.explain());
@@ -175,7 +175,7 @@ fn a_group_reaches_all_attached_the_sender_too_until_they_detach() {
             expected.sort();
             assert_eq!(heard, expected, "each of two queue pairs has a copy");
 
-            // The last that goes leaves the group, whether it is detached or destroyed.
+            // The last queue pair that is detached or destroyed leaves the group.
             if group.to_ip().is_ipv4() {
                 b.qp.detach_multicast(group).unwrap();
                 drop(second);
@@ -222,7 +222,7 @@ fn an_address_handle_of_another_domain_can_not_be_used() {
     assert_eq!(a.cq.wait_one(TIMEOUT).unwrap().status, Status::LocalQpOperation);
 }
 
-/// It would have the datagram leave from that device's address.
+/// Otherwise the datagram would leave from the other device's address.
 #[test]
 fn an_address_handle_of_another_device_can_not_be_used() {
     let (a, b) = (Talker::new(open(address()), 0), Talker::new(open(address()), 1));
@@ -244,7 +244,7 @@ fn a_queue_pair_may_be_deaf_to_what_it_says_itself() {
         qp.attach_multicast(group).unwrap();
     }
     let ah = plain.pd.create_ah_to(group).unwrap();
-    // Everybody else hears it.
+    // All other members receive the datagram.
     deaf.send_bytes(98, b"mine").to(&ah, Qpn::MULTICAST, QKEY).post().unwrap();
     assert_eq!(other.hear().2, b"mine");
     let ids = |count| {
@@ -253,7 +253,8 @@ fn a_queue_pair_may_be_deaf_to_what_it_says_itself() {
         ids
     };
     assert_eq!(ids(2), [0, 98], "sent, and heard by the plain one");
-    // It hears the others; had it heard itself, its receive would be taken.
+    // The queue pair receives datagrams of others. A datagram of its own would have taken its
+    // receive.
     other
         .qp
         .send_bytes(97, b"yours")

@@ -1,4 +1,4 @@
-//! Device memory: how much there is, who keeps it, and requests that use it.
+//! Device memory: how much there is, what keeps it alive, and requests that use it.
 
 mod common;
 

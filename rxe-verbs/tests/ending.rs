@@ -1,7 +1,7 @@
-//! Programs that end right after they were told of a message: by a panic of the main thread, or while
-//! other threads poll. Their peers learn that the message has arrived.
+//! Programs that end immediately after they receive a message: by a panic of the main thread, or
+//! while other threads poll. Their peers must still get the acknowledgement.
 //!
-//! The tests of a test program do not run on its main thread, so this one has a `main` of its own.
+//! The test harness does not run tests on the main thread, so this program has its own `main`.
 
 mod common;
 
@@ -12,9 +12,9 @@ use std::thread;
 use common::*;
 use rxe_verbs::*;
 
-/// Set for the program that ends: how, and how it is reached.
+/// The environment variable that tells the program how to end and how it is reached.
 const ENDING: &str = "RXE_TEST_ENDING";
-/// The request that must be acknowledged.
+/// The ID of the request that must be acknowledged.
 const LAST: u64 = 99;
 
 fn main() {
@@ -24,7 +24,7 @@ fn main() {
     let mut passed = 0;
     for how in ["panic", "polling"] {
         for way in ["ring", "socket"] {
-            // A program that has been in a ping-pong answers with its acknowledgements.
+            // After a ping-pong, a program sends acknowledgements together with its answers.
             for rounds in [0, 50] {
                 peer_of(&format!("{how} {way} {rounds}"), how);
                 println!("test {how} after {rounds} rounds over a {way} ... ok");
@@ -32,18 +32,18 @@ fn main() {
             }
         }
     }
-    // For `cargo xtask test`.
+    // `cargo xtask test` reads this line.
     println!("{passed} passed, 0 failed, 0 skipped");
 }
 
-/// Opens as `how` says; how to end, and after how many rounds.
+/// Opens a device as `how` says. Returns it with how to end, and after how many rounds.
 fn open_for(how: &str) -> (Side, &str, u32) {
     let [end, way, rounds] = how.split(' ').collect::<Vec<_>>()[..] else { panic!("{how}") };
     let device = Device::options("lo").address(address()).shared_memory(way == "ring").open();
     (Side::new(device.unwrap()), end, rounds.parse().unwrap())
 }
 
-/// Waits for a message, and has a receive for the next one.
+/// Waits for a message and posts a receive for the next one.
 fn message(side: &Side, memory: &MemoryRegion) {
     while side.cq.spin_one(TIMEOUT).map(|done| (done.status, done.op)).unwrap()
         != (Status::Success, CompletionOp::Recv)
@@ -53,9 +53,9 @@ fn message(side: &Side, memory: &MemoryRegion) {
 
 fn ending(how: &str) {
     let (side, end, rounds) = open_for(how);
-    // Said at once: a backtrace would give acknowledgements time to leave.
+    // No backtrace: printing it would give acknowledgements time to leave.
     std::panic::set_hook(Box::new(|_| eprintln!("on purpose")));
-    // What is dropped in an orderly way is not the question.
+    // Leaked, because this test is not about orderly drops.
     let side: &'static Side = Box::leak(Box::new(side));
     let memory: &'static MemoryRegion = Box::leak(Box::new(side.region(64)));
     println!("{}", side.qp.endpoint());
@@ -65,7 +65,7 @@ fn ending(how: &str) {
     (0..4).for_each(|_| side.qp.recv(0, &[memory.slice(..)]).unwrap());
     if end == "polling" {
         for _ in 0..2 {
-            // Another queue of the same device: they turn it, and take nothing away.
+            // The threads poll another queue, so they drive the engine without taking completions.
             let cq = side.device.create_cq(16).unwrap();
             thread::spawn(move || while cq.poll_one().unwrap().is_none() {});
         }
@@ -101,7 +101,7 @@ fn peer_of(how: &str, end: &str) {
         message(&side, &memory);
     }
     side.qp.send_bytes(LAST, b"the last").post().unwrap();
-    // Completions of sends before it may still come.
+    // Completions of earlier sends may come first.
     while side.ok().id != LAST {}
     let mut errors = String::new();
     program.stderr.take().unwrap().read_to_string(&mut errors).unwrap();

@@ -1,4 +1,4 @@
-//! The examples do what they say.
+//! Checks that the examples do what they say.
 
 mod common;
 
@@ -61,7 +61,7 @@ fn cluster_ring_carries_a_thousand_hosts() {
 fn cluster_incast_loses_less_with_congestion_control() {
     let [(on_line, on), (off_line, off)] =
         [true, false].map(|on| cluster_incast::run(1, 100, on).unwrap());
-    // The same seed, and so the same figures, as in the pages.
+    // The pages show the figures of this seed.
     let pages =
         [include_str!("../../docs/en/do/cluster.md"), include_str!("../../docs/zh/do/cluster.md")];
     for (page, line) in pages.iter().flat_map(|page| [(page, &on_line), (page, &off_line)]) {

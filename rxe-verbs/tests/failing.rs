@@ -1,4 +1,4 @@
-//! A device whose backend breaks: nobody who waits hangs, and everybody is told.
+//! A device whose backend fails: no waiter hangs, and every call reports the failure.
 
 mod common;
 
@@ -13,7 +13,7 @@ use rxe_net::{Capabilities, Counters, L2Backend, L2Config, SendStatus, SrcPort};
 use rxe_sys::SharedFd;
 use rxe_verbs::*;
 
-/// A wire that breaks once its fuse is lit.
+/// A backend that fails or panics once its fuse is readable.
 struct Bomb {
     fuse: SharedFd,
     panics: bool,
@@ -73,13 +73,13 @@ fn light(fuse: &SharedFd) {
 fn a_panicking_driver_hangs_nobody() {
     let (device, fuse) = bomb(true);
     let side = Side::new(device.clone());
-    // The engine cannot be trusted any more, so what was accepted is not completed.
+    // After a panic the engine's state is not reliable, so accepted requests do not complete.
     let lost = Side::new(device.clone());
     connect_to_nobody(&lost.qp);
     lost.qp.send_bytes(7, b"lost").post().unwrap();
     let channel = device.create_channel().unwrap();
     let on_channel = device.create_cq_on(1, &channel).unwrap();
-    // Nobody waits where this crate sees it, so it is the driver that the fuse wakes.
+    // No thread waits inside this crate, so the fuse wakes the driver.
     light(&fuse);
     assert!(readable(&channel, TIMEOUT));
     assert_eq!(channel.get_event(Some(Duration::ZERO)).unwrap().unwrap().id(), on_channel.id());
@@ -90,7 +90,7 @@ fn a_panicking_driver_hangs_nobody() {
     assert!(matches!(side.pd.qp(&side.cq).build(), Err(Error::DeviceFailed { .. })));
     assert!(side.qp.send_bytes(1, b"x").post().is_err());
     assert_eq!(device.poll_async_event().unwrap().kind, AsyncKind::DeviceFatal);
-    // And all of it can be dropped.
+    // Dropping all of this must not hang either.
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_broken_backend_wakes_all_who_wait() {
     });
 }
 
-/// A queue pair in RTS, whose peer never answers, and which is patient.
+/// Moves a queue pair to RTS, with a peer that never answers and a very long timeout.
 fn connect_to_nobody(qp: &QueuePair) {
     let gid = std::net::IpAddr::from([10, 9, 0, 2]).into();
     let (qpn, psn) = (Qpn::new(0x77).unwrap(), Psn::new(1));
@@ -121,7 +121,7 @@ fn connect_to_nobody(qp: &QueuePair) {
     qp.connect(&nobody, &patient).unwrap();
 }
 
-/// A connection with two receives, two requests that have left, and one of local work behind them.
+/// Posts two receives, two SENDs and a READ on a connection whose peer never answers.
 fn accepts_five(side: &Side) {
     connect_to_nobody(&side.qp);
     let memory = side.region(8);
@@ -133,7 +133,7 @@ fn accepts_five(side: &Side) {
     side.qp.read(5, &[memory.slice(..)], memory.remote(0)).post().unwrap();
 }
 
-/// What was accepted has completed as flushed; then the queue says what has happened.
+/// Checks that five requests complete as flushed before the queue returns the failure.
 fn five_are_flushed(side: &Side, mut take: impl FnMut() -> Result<Completion>) {
     let mut ids: Vec<_> = (0..5)
         .map(|_| {
@@ -144,7 +144,7 @@ fn five_are_flushed(side: &Side, mut take: impl FnMut() -> Result<Completion>) {
         .collect();
     let error = take().unwrap_err();
     assert!(matches!(error, Error::DeviceFailed { .. }), "{error}");
-    // Sends and receives each in their order.
+    // Sends complete in order among themselves, and so do receives.
     ids.sort_by_key(|&(_, id)| id <= 2);
     assert_eq!(ids, [3, 4, 5, 1, 2].map(|id| (side.qp.qpn(), id)));
     assert_eq!(side.qp.state(), QpState::Err);
@@ -195,7 +195,7 @@ fn a_queue_pair_that_is_destroyed_after_the_failure_takes_its_completions_and_ev
         let shared = side.pd.qp(&side.cq).srq(&srq).build().unwrap();
         connect_to_nobody(&shared);
         if panics {
-            // The event of a queue pair that fails before.
+            // This queue pair fails before the device does, so its event is queued too.
             shared.to_error().unwrap();
         }
         light(&fuse);
@@ -207,7 +207,7 @@ fn a_queue_pair_that_is_destroyed_after_the_failure_takes_its_completions_and_ev
     }
 }
 
-/// Returns when the device has failed, and takes no event.
+/// Waits until the device has failed, without taking an event.
 fn async_fatal(device: &Device) {
     let deadline = std::time::Instant::now() + TIMEOUT;
     while device.create_pd().is_ok() {
@@ -216,7 +216,7 @@ fn async_fatal(device: &Device) {
     }
 }
 
-/// Threads post as long as they may while the device fails: each request that was accepted completes.
+/// Threads post while the device fails. Each accepted request must complete.
 #[test]
 fn a_request_that_is_accepted_while_the_device_fails_completes_too() {
     for _ in 0..20 {
@@ -252,7 +252,7 @@ fn a_request_that_is_accepted_while_the_device_fails_completes_too() {
     }
 }
 
-/// The same of a program that polls, with a failure that takes long: many receives are flushed.
+/// Like the test above, but the program polls, and many receives to flush make the failure slow.
 #[test]
 fn a_poll_finds_the_request_that_was_accepted_while_the_device_failed() {
     for _ in 0..20 {
@@ -264,7 +264,7 @@ fn a_poll_finds_the_request_that_was_accepted_while_the_device_failed() {
             connect_to_nobody(&qp);
             Side { device: device.clone(), pd, cq, qp }
         };
-        // It is flushed first.
+        // This queue pair is flushed first.
         let side = deep(QpCap { max_send_wr: 1 << 14, ..QpCap::default() });
         let others: Vec<_> =
             (0..200).map(|_| deep(QpCap { max_recv_wr: 4000, ..QpCap::default() })).collect();
@@ -276,7 +276,7 @@ fn a_poll_finds_the_request_that_was_accepted_while_the_device_failed() {
                 let mut accepted = 0;
                 while side.qp.send_bytes(accepted, b"x").post().is_ok() {
                     accepted += 1;
-                    // There is always room for the next one.
+                    // Slow enough that the send queue never fills.
                     thread::sleep(Duration::from_micros(if accepted > 1000 { 200 } else { 0 }));
                 }
                 let mut completed = 0;

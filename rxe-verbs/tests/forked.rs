@@ -1,5 +1,5 @@
-//! What a forked child may do with its parent's device: nothing, and nothing it tries waits or disturbs
-//! the parent.
+//! A forked child cannot use its parent's device. Its attempts neither block nor disturb the
+//! parent.
 
 mod common;
 
@@ -7,15 +7,15 @@ use common::*;
 use rxe_verbs::cm::{EventChannel, PortSpace};
 use rxe_verbs::*;
 
-/// How a child is made.
+/// How the child process is created.
 #[derive(Clone, Copy)]
 enum By {
     Fork,
-    /// Without the handlers of `pthread_atfork`, as `_Fork` does it too.
+    /// A plain `clone`, which like `_Fork` does not run `pthread_atfork` handlers.
     BareClone,
 }
 
-/// Runs `child` in a child; whether it returned `true` there.
+/// Runs `child` in a child process. Returns whether it returned `true` there.
 fn in_child(by: By, child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child only runs what was passed, and ends. It has a time limit, since what it does must
     // not wait for threads that it does not have.
@@ -59,7 +59,7 @@ fn parent_and_child(by: By) {
     a.ok();
     let parents = (a, b, to, channel, window);
     let (parents, child) = {
-        // In the child, the same objects are dropped at the end.
+        // The child drops its copies of the same objects at the end.
         let mut slot = Some(parents);
         let refused = in_child(by, || {
             let (a, b, to, channel, window) = slot.take().unwrap();
@@ -79,7 +79,7 @@ fn parent_and_child(by: By) {
             assert!(forked(a.device.create_cq(1).map(drop).unwrap_err()));
             let _ = (a.device.counters(), a.device.net_counters(), a.device.explain());
             drop((a, b, to, channel, window));
-            // It may open a device itself.
+            // The child may open a device of its own.
             let (own, other) = pair();
             let memory = other.region(10);
             own.qp.write_bytes(1, b"child", memory.remote(0)).post().unwrap();
@@ -94,7 +94,7 @@ fn parent_and_child(by: By) {
     a.ok();
 }
 
-/// Not even where the queue pair would be the first of a shard, which the child would open itself.
+/// One of the queue pairs would be the first of a shard, which the child would have to open itself.
 #[test]
 fn a_forked_child_makes_no_queue_pair_on_its_parent_s_device() {
     let device = Device::options("lo").address(address()).shards(2).open().unwrap();
@@ -109,7 +109,7 @@ fn a_forked_child_makes_no_queue_pair_on_its_parent_s_device() {
     assert_eq!(device.shard_count(), 2);
 }
 
-/// The devices that a channel opens by itself are those of its own process.
+/// The devices that an event channel opens belong to its process.
 #[test]
 fn a_forked_child_connects_through_a_device_of_its_own() {
     let listen = || {
@@ -123,7 +123,7 @@ fn a_forked_child_connects_through_a_device_of_its_own() {
     assert!(in_child(By::Fork, || listen().is_ok()));
 }
 
-/// What waits for the parent is not taken by a child that drops what it has inherited.
+/// A child that drops inherited objects must not take events that wait for the parent.
 #[test]
 fn a_forked_child_that_drops_its_parent_s_channels_takes_no_event() {
     let is_waiting = |fd: &dyn std::os::fd::AsFd| readable(&fd.as_fd(), std::time::Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Numbers that a stranger must not guess.
+//! Random numbers that an attacker must not be able to guess.
 
 mod common;
 
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use common::{Side, address, open};
 
-/// Of 200 random numbers, how many of their bits are the same in all, and how often two neighbours
-/// have the same distance: with 24 random bits neither happens once in the life of this test.
+/// Checks that each bit in `bits` varies among 200 numbers, and that few pairs of neighbours have
+/// the same distance. With 24 random bits a false failure is practically impossible.
 fn assert_random(what: &str, numbers: &[u32], bits: u32) {
     let (and, or) = numbers.iter().fold((u32::MAX, 0), |(and, or), n| (and & n, or | n));
     assert_eq!((!and & or) & bits, bits, "{what}: some bits never change: {numbers:x?}");
@@ -26,6 +26,6 @@ fn keys_and_numbers_do_not_follow_from_each_other() {
     assert_random("rkeys", &keys, 0xffff_ff00);
     let qps: Vec<_> = (0..200).map(|_| side.pd.qp(&side.cq).build().unwrap()).collect();
     let numbers: Vec<u32> = qps.iter().map(|qp| qp.qpn().value()).collect();
-    // The upper 8 bits are the block.
+    // The upper 8 bits are the QPN block.
     assert_random("QPNs", &numbers, 0x00_ffff);
 }

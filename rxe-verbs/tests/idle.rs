@@ -1,4 +1,5 @@
-//! Nothing is done while nothing is to do. Alone in its process, whose CPU time it looks at.
+//! An idle device uses no CPU time. This test runs alone in its process, whose CPU time it
+//! measures.
 
 mod common;
 
@@ -25,8 +26,8 @@ fn waiting_and_idling_use_no_cpu() {
     assert!(matches!(a.cq.wait_one(second), Err(rxe_verbs::Error::TimedOut { .. })));
     assert!(begun.elapsed() >= second);
     thread::sleep(second);
-    // Any thread that spun, the waiting one or a driver, would have used a second. What is compared
-    // is CPU time, which does not depend on what else the machine does.
+    // Any spinning thread, the waiting one or a driver, would have used a second. CPU time does not
+    // depend on other load on the machine.
     let used = cpu_time() - before;
     assert!(used < Duration::from_millis(100), "{used:?}");
 }

@@ -12,14 +12,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rxe_net::XdpMode;
 use rxe_verbs::*;
 
-/// An interface with an address, and a carrier.
+/// Creates an interface with an address and a carrier.
 const SETUP: &str = "
     ip link add veth0 type veth peer name peer0
     ip link set peer0 up
     ip link set veth0 addrgenmode none up
     ip address add 10.9.0.1/24 dev veth0";
 
-/// The events until one of this kind, that included.
+/// Takes events until one of this kind, and returns that one.
 fn until(device: &Device, kind: AsyncKind) -> AsyncEvent {
     let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
@@ -38,12 +38,12 @@ fn usable(device: &Device) -> Vec<(usize, String)> {
     usable.map(|(i, g)| (i, g.to_ip().to_string())).collect()
 }
 
-/// Sends between the two both ways, over a new connection from the address of this index.
+/// Sends messages in both directions over a new connection from `a`'s address with this GID index.
 fn talk(a: &Side, a_index: u16, b: &Side) {
     let ours = a.pd.qp(&a.cq).gid_index(a_index).build().unwrap();
     let theirs = b.pd.qp(&b.cq).build().unwrap();
-    // The kernel may drop its first ARP request while the link comes up, and asks again a second
-    // later: longer than the default retries take.
+    // The kernel may drop its first ARP request while the link comes up. It repeats the request a
+    // second later, when the default retries are exhausted.
     let options =
         ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() };
     ours.connect(&theirs.endpoint(), &options).unwrap();
@@ -61,7 +61,7 @@ fn the_gid_table_and_the_sockets_follow_the_addresses() {
     in_namespace(SETUP, || {
         let a = Side::new(Device::open("veth0").unwrap());
         let b = Side::new(open("127.0.0.2".parse().unwrap()));
-        // Index 0 is the link-local GID, which this interface has not got.
+        // Index 0 is for the link-local GID, which this interface does not have.
         assert_eq!(usable(&a.device), [(1, "10.9.0.1".into())]);
         sh("ip address add 10.9.2.2/24 dev veth0");
         let event = until(&a.device, AsyncKind::GidChange);
@@ -88,7 +88,7 @@ fn the_gid_table_and_the_sockets_follow_the_addresses() {
     });
 }
 
-/// A queue pair of each, connected over a's first address, with this timeout and retry count.
+/// Connects a queue pair of each side over `a`'s first address, with this timeout and retry count.
 fn connect_with(a: &Side, b: &Side, timeout: u8, retry_cnt: u8) -> (QueuePair, QueuePair) {
     let timeout = AckTimeout::new(timeout).unwrap();
     let options = ConnectOptions { timeout, retry_cnt, ..ConnectOptions::default() };
@@ -128,7 +128,7 @@ fn a_connection_whose_address_is_lost_ends_after_its_retries_and_a_new_one_works
         sh("ip address add 10.9.0.1/24 dev veth0");
         until(&a.device, AsyncKind::GidChange);
         talk(&a, 1, &b);
-        // The old ones too, once they are made anew.
+        // The old queue pairs work too, once they are reset and connected again.
         ours.to_reset().unwrap();
         theirs.to_reset().unwrap();
         connect(&ours, &theirs);
@@ -171,7 +171,7 @@ fn named_addresses_stay_what_they_were_named() {
 fn a_device_outlives_a_change_that_comes_when_no_descriptor_is_left() {
     in_namespace(SETUP, || {
         let device = Device::open("veth0").unwrap();
-        // It is there before the descriptors run out.
+        // The shell starts before the descriptors run out.
         let mut down = Command::new("sh")
             .args(["-c", "read go; ip link set veth0 down"])
             .stdin(Stdio::piped())
@@ -181,7 +181,7 @@ fn a_device_outlives_a_change_that_comes_when_no_descriptor_is_left() {
         setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: before.maximum }).unwrap();
         down.stdin.take().unwrap().write_all(b"go\n").unwrap();
         assert!(down.wait().unwrap().success());
-        // Time for the driver to ask in vain.
+        // Gives the driver time to fail to read the change.
         thread::sleep(Duration::from_millis(300));
         setrlimit(Resource::Nofile, before).unwrap();
         assert_eq!(until(&device, AsyncKind::PortErr).text, "veth0 is down");
@@ -214,13 +214,13 @@ fn the_path_mtu_follows_that_of_the_interface() {
         becomes(1000, Mtu::M512);
         talk(&a, 1, &b);
         becomes(1500, Mtu::M1024);
-        // It is no more than when the device was opened.
+        // The MTU never exceeds the one at which the device was opened.
         becomes(9000, Mtu::M1024);
         talk(&a, 1, &b);
     });
 }
 
-/// A device at the other end of the cable, in a network namespace of its own.
+/// Opens a device at the other end of the cable, in a network namespace of its own.
 fn other_end() -> Side {
     at_the_other_end("peer0", || {
         sh("ip address add 10.9.0.2/24 dev peer0; ip link set peer0 up");
@@ -264,7 +264,7 @@ fn a_link_that_goes_down(kind: BackendKind) {
     is_removed(&a);
 }
 
-/// Its interface is deleted: what was posted ends, and so does the device.
+/// Deletes the interface and checks that posted requests end, and so does the device.
 fn is_removed(a: &Side) {
     a.qp.to_reset().unwrap();
     let qp = a.pd.qp(&a.cq).build().unwrap();
@@ -292,7 +292,7 @@ fn an_interface_that_is_made_anew_is_another_device() {
     in_namespace(SETUP, || {
         let first = Device::options("veth0").shards(2).open().unwrap();
         let a = Side::new(first.clone());
-        // A queue pair of the other shard.
+        // A queue pair on the other shard.
         let cq = first.create_cq(1).unwrap();
         let _other = a.pd.qp(&cq).build().unwrap();
         is_removed(&a);
@@ -332,7 +332,7 @@ fn identifiers_hear_that_their_interface_was_removed() {
         client.resolve_addr(None, peer).unwrap();
         let event = || channel.wait_event(TIMEOUT).unwrap();
         assert_eq!(event().kind, cm::CmEventKind::AddrResolved);
-        // One that is destroyed hears nothing.
+        // A destroyed identifier gets no event.
         drop(bound(own));
         sh("ip link del veth0");
         let mut told: Vec<_> = [&idle, &listener, &client].map(cm::CmId::key).into();
@@ -377,13 +377,13 @@ fn the_same_over_af_xdp() {
 fn an_address_that_could_not_be_shared_is_tried_again() {
     in_namespace("", || {
         let a = Side::new(Device::open("lo").unwrap());
-        // It has the same block on the address to come.
+        // This device has the same QPN block on the address that `a` will get.
         let holder = open("127.0.0.5".parse().unwrap());
         sh("ip address add 127.0.0.5/8 dev lo");
         let text = until(&a.device, AsyncKind::GidChange).text;
         assert!(text.contains("new: 127.0.0.5; another process has"), "{text}");
         drop(holder);
-        // Nothing changes, and nobody asks.
+        // The device retries by itself, without a further change or call.
         let text = until(&a.device, AsyncKind::GidChange).text;
         assert_eq!(text, "addresses of lo: all can be used now");
         let b = Side::new(open("127.0.0.5".parse().unwrap()));
@@ -397,7 +397,8 @@ fn an_address_whose_holder_is_stopped_stalls_nothing() {
         let a = Side::new(Device::open("lo").unwrap());
         let b = Side::new(open("127.0.0.9".parse().unwrap()));
         connect(&a.qp, &b.qp);
-        // One that shares the address to come, and answers nobody: nobody lets callers in.
+        // A process that shares the new address but never accepts a connection on its control
+        // socket.
         let directory = directory_of("127.0.0.9").with_file_name("127.0.0.5");
         std::fs::create_dir(&directory).unwrap();
         let holder = rustix::net::socket_with(
@@ -419,21 +420,21 @@ fn an_address_whose_holder_is_stopped_stalls_nothing() {
         while !asked() {
             thread::yield_now();
         }
-        // The device waits for it, and works meanwhile.
+        // The device waits for that process but continues to work.
         for (from, to) in [(&a, &b), (&b, &a)] {
             let inbox = to.region(16);
             to.qp.recv(1, &[inbox.slice(..)]).unwrap();
             from.qp.send_bytes(2, b"hello").post().unwrap();
             assert_eq!((from.ok().id, to.ok().byte_len), (2, 5));
         }
-        // And tells what becomes of its port.
+        // The device also reports the state of its port.
         sh("ip link set lo down");
         until(&a.device, AsyncKind::PortErr);
         sh("ip link set lo up");
         let text = until(&a.device, AsyncKind::GidChange).text;
         let whom = format!("process {} ", std::process::id());
         assert!(text.contains("new: 127.0.0.5; ") && text.contains(&whom), "{text}");
-        // Told to let go of the device, it waits no more.
+        // Closing the device ends the wait.
         sh("ip address del 127.0.0.5/8 dev lo");
         until(&a.device, AsyncKind::GidChange);
         sh("ip address add 127.0.0.5/8 dev lo");
@@ -449,7 +450,7 @@ fn an_address_whose_holder_is_stopped_stalls_nothing() {
     });
 }
 
-/// The kernel's check for other hosts with the address takes a second or two.
+/// The kernel's duplicate address detection takes a second or two.
 #[test]
 fn a_device_whose_only_address_is_tentative_opens_when_it_can_be_used() {
     let setup = "
@@ -489,7 +490,7 @@ fn an_address_that_another_host_has_is_named() {
         ip address add fd00::1/64 dev peer0 nodad
         ip address add fd00::1/64 dev veth0";
     in_namespace(setup, || {
-        // The first waits until the check has failed.
+        // The first call waits until the check has failed.
         for _ in 0..2 {
             let error = Device::open("veth0").unwrap_err();
             assert_eq!(error.errno(), libc::EADDRNOTAVAIL);

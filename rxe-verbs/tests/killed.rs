@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rxe_verbs::cm::*;
 use rxe_verbs::*;
 
-/// Set for a process that a test starts: what it does, on which interface and address, and whether over
-/// shared memory; and the server's address, if it connects.
+/// The environment variable that tells a started process what to do. It has the action, the
+/// interface, the address, whether to use shared memory, and the server's address.
 const PEER: &str = "RXE_TEST_KILLED";
 
 #[derive(Clone, Copy)]
@@ -34,11 +34,11 @@ impl On<'_> {
     }
 }
 
-/// A process that a test kills.
+/// A process that a test starts and kills.
 struct Peer(Child);
 
 impl Peer {
-    /// Starts a process that does `what`, and returns when it has.
+    /// Starts a process that does `what`, and returns when the process is ready.
     fn start(what: &str, on: On<'_>, server: SocketAddr) -> Self {
         let On { netdev, ip, shm, .. } = on;
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -65,7 +65,7 @@ impl Drop for Peer {
     }
 }
 
-/// Not a test: what the processes do that tests start.
+/// The processes that tests start. Does nothing as a test of its own.
 #[test]
 fn the_peer() {
     let Ok(what) = std::env::var(PEER) else { return };
@@ -100,7 +100,7 @@ fn the_peer() {
         })
         .collect();
     ready();
-    // When it goes on after a stop, it says so on each connection.
+    // After a stop, the process sends a message on each connection.
     thread::sleep(Duration::from_secs(5));
     for (n, id) in (0..).zip(&ids) {
         id.qp().unwrap().send_bytes(n, b"still there").post().unwrap();
@@ -109,7 +109,7 @@ fn the_peer() {
     thread::sleep(Duration::from_secs(3600));
 }
 
-/// A server with three idle connections of one peer.
+/// A server with three idle connections to one peer.
 struct Server {
     channel: EventChannel,
     cq: CompletionQueue,
@@ -157,7 +157,7 @@ impl Server {
         Self { channel, cq, ids, _inboxes: inboxes, peer, _listener: listener }
     }
 
-    /// The peer is killed. Each connection hears of it once, and ends as if the peer had said so.
+    /// Kills the peer. Each connection reports this once, and ends as if the peer had disconnected.
     fn hears_of_its_death(&mut self) {
         self.peer.signal(Signal::KILL);
         self.peer.0.wait().unwrap();
@@ -177,7 +177,8 @@ impl Server {
         }
     }
 
-    /// The peer is stopped for longer than a dead one needs to be heard of, and goes on.
+    /// Stops the peer for longer than it takes to detect a dead one, and continues it. No
+    /// connection ends.
     fn outlasts_a_stop(&mut self) {
         self.peer.signal(Signal::STOP);
         let heard = self.channel.get_event(Some(Duration::from_secs(8))).unwrap();
@@ -190,7 +191,7 @@ impl Server {
     }
 }
 
-/// On loopback.
+/// Returns the settings of a device on loopback.
 fn on(ip: IpAddr, shm: bool) -> On<'static> {
     On { netdev: "lo", ip, shm, keepalive: true }
 }
@@ -214,8 +215,8 @@ fn a_killed_peer_on_the_same_address() {
     }
 }
 
-/// The other process has a later block, so the dead one's socket stays; and an earlier one, so it goes. It
-/// uses no connection manager.
+/// The other process uses no connection manager. If its QPN block is later, the dead process's
+/// socket remains; if it is earlier, that socket is gone.
 #[test]
 fn a_killed_peer_whose_address_another_process_has() {
     for first in [false, true] {
@@ -263,7 +264,7 @@ fn a_killed_peer_on_another_host() {
     in_namespace(setup, || {
         let far = On { netdev: "peer0", ip: "10.9.0.2".parse().unwrap(), ..on(address(), false) };
         let own = On { netdev: "veth0", ip: "10.9.0.1".parse().unwrap(), ..on(address(), false) };
-        // The namespace outlives the peer, as a host does.
+        // A sleeping process keeps the namespace alive after the peer's death, as a host would.
         let host = Mutex::new(None);
         let start = |peer: On<'_>, server: SocketAddr| {
             at_the_other_end("peer0", || {

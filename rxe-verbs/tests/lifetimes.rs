@@ -1,4 +1,4 @@
-//! Things end in any order, while traffic flows too.
+//! Objects are destroyed in any order, also during traffic.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn a_queue_pair_that_is_destroyed_takes_its_events_with_it() {
     assert_eq!(b.device.poll_async_event(), None);
 }
 
-/// Who sleeps on the channel's descriptor would otherwise be woken for an event that nobody gets.
+/// Otherwise a thread that waits on the channel's descriptor would wake up and find no event.
 #[test]
 fn a_completion_queue_that_is_destroyed_takes_its_event_on_the_channel_with_it() {
     let (peer, device) = (Side::new(open(address())), open(address()));
@@ -150,7 +150,7 @@ fn everything_may_end_while_traffic_flows() {
         }
         let (a_cq, b_cq) = (a.cq.clone(), b.cq.clone());
         thread::scope(|scope| {
-            // Somebody keeps the engines busy meanwhile.
+            // Another thread keeps the engines busy.
             scope.spawn(move || {
                 for _ in 0..200 {
                     let _ = (a_cq.poll_one(), b_cq.poll_one());
@@ -196,12 +196,12 @@ fn raw_memory_is_the_program_s_own_again_after_the_region() {
 #[test]
 fn read_only_memory_is_not_written() {
     let side = Side::new(open(address()));
-    // Mapped for reading only: an access that might write ends the process.
+    // This memory is mapped read-only: an access that might write would end the process.
     static WORDS: [u64; 2] = [7, 8];
     let ptr = std::ptr::NonNull::from(&WORDS).cast::<u8>();
-    // SAFETY: a static lives for ever; registered without a right to write, it is only read.
+    // SAFETY: a static is never freed; registered without a right to write, it is only read.
     let mut region = unsafe { side.pd.register_raw(ptr, 16, 0x1000, Access::empty()) }.unwrap();
-    // Nor is it made writable without a new promise.
+    // Re-registration cannot make it writable: that would need a new unsafe promise.
     let writes = Access::LOCAL_WRITE;
     for access in [writes, writes | Access::ZERO_BASED] {
         let change = Reregistration::new().access(access);
@@ -251,7 +251,7 @@ fn a_protection_domain_says_what_is_left_in_it() {
     assert_eq!(pd.used_by().to_string(), "1 queue pair");
     let mut regions = [10, 20].map(|len| pd.register(len, Access::empty()).unwrap());
     let way = pd.create_ah_to(device.gids()[0]).unwrap();
-    // One more handle to the same.
+    // A second handle to the same address handle does not count.
     let way = [way.clone(), way];
     let queue = pd.create_srq(1, 1).unwrap();
     let window = pd.create_window(WindowType::Type1).unwrap();
@@ -304,7 +304,7 @@ fn queues_and_domains_say_what_uses_them() {
     }
 }
 
-/// Every kind of object, each once, with handles of those that it needs.
+/// Returns one object of every kind, with handles of the objects that it needs.
 fn every_object(device: &Device) -> Vec<Box<dyn Any>> {
     let (pd, channel) = (device.create_pd().unwrap(), device.create_channel().unwrap());
     let cq = device.create_cq_on(4, &channel).unwrap();
@@ -333,7 +333,7 @@ fn every_object(device: &Device) -> Vec<Box<dyn Any>> {
     ]
 }
 
-/// The descriptors, threads and mappings of this process, and the KiB that it has allocated.
+/// Returns the numbers of descriptors, threads and mappings of this process, and the KiB allocated.
 fn holdings() -> [usize; 4] {
     let entries = |path| fs::read_dir(path).unwrap().count();
     // SAFETY: it only counts.
@@ -344,7 +344,8 @@ fn holdings() -> [usize; 4] {
     [entries("/proc/self/fd"), entries("/proc/self/task"), maps, kib]
 }
 
-/// In a process of its own: the other tests of this file open and close things meanwhile.
+/// Runs in a process of its own, because the other tests of this file open and close objects
+/// meanwhile.
 #[test]
 fn objects_of_every_kind_that_are_dropped_in_any_order_leave_nothing() {
     const ALONE: &str = "RXE_TEST_ALONE";
@@ -357,7 +358,7 @@ fn objects_of_every_kind_that_are_dropped_in_any_order_leave_nothing() {
         assert!(run.status.success() && said.contains("1 passed"), "{said}");
         return;
     }
-    /// The heap and tables have their size after the first rounds.
+    /// The number of rounds after which the heap and tables have reached their size.
     const WARM: usize = 500;
     const ROUNDS: usize = 2000;
     const DEVICE_EVERY: usize = 20;
@@ -368,7 +369,7 @@ fn objects_of_every_kind_that_are_dropped_in_any_order_leave_nothing() {
             before = holdings();
         }
         let mut objects = every_object(&device);
-        // Now and then the device is dropped among them.
+        // Every few rounds the device is among the dropped objects.
         let last = round % DEVICE_EVERY == DEVICE_EVERY - 1;
         objects.push(Box::new((device.clone(), 0)));
         if last {
@@ -383,7 +384,8 @@ fn objects_of_every_kind_that_are_dropped_in_any_order_leave_nothing() {
         }
     }
     let after = holdings();
-    // A descriptor, a thread or a mapping of each round would be 2,000, and 64 bytes 125 KiB.
+    // A leak of one descriptor, thread or mapping per round would be 2,000, and of 64 bytes 125
+    // KiB.
     let (more_mappings, more_kib) = (8, 100);
     assert!(after[0] <= before[0] && after[1] <= before[1], "{before:?} {after:?}");
     assert!(after[2] <= before[2] + more_mappings, "{before:?} {after:?}");

@@ -1,5 +1,5 @@
-//! Every limit that a device tells is the one that it enforces, with the errno that verbs programs
-//! know: ENOMEM for one object too many, EINVAL for one that is too large.
+//! A device enforces every limit that it reports, with the errno that verbs programs expect: ENOMEM
+//! for one object too many, EINVAL for one that is too large.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use common::*;
 use rxe_verbs::*;
 
-/// Small enough to be reached.
+/// Limits that are small enough for a test to reach.
 const SMALL: Limits = Limits {
     max_qp: 3,
     max_qp_wr: 8,
@@ -37,7 +37,8 @@ fn small() -> Device {
     Device::options("lo").address(address()).limits(SMALL).open().unwrap()
 }
 
-/// As many of a thing as the device says can be made, not one more, and one more once one is gone.
+/// Checks that exactly `limit` objects can be created, of which `have` exist. After one is dropped,
+/// one more can be created.
 fn most<T>(limit: u32, have: u32, make: impl Fn() -> Result<T>) {
     let mut all: Vec<T> = (have..limit).map(|_| make().unwrap()).collect();
     for _ in 0..2 {
@@ -69,7 +70,7 @@ fn one_object_more_than_the_device_tells_is_no_memory() {
     most(attr.max_mw, 0, || pd.create_window(WindowType::Type2));
     let peer = device.gids()[0];
     most(attr.max_ah, 0, || pd.create_ah_to(peer));
-    // What XRC needs counts too.
+    // The objects of XRC count too.
     let domain = device.create_xrc_domain().unwrap();
     most(attr.max_srq, 0, || pd.create_xrc_srq(&domain, &cq, 1, 1));
     most(attr.max_qp, 0, || domain.qp().build());
@@ -196,7 +197,7 @@ fn groups_and_attachments_are_limited_over_all_shards() {
     qps[2].attach_multicast(two).unwrap();
     full(qps[1].attach_multicast(two));
     full(qps[2].attach_multicast(three));
-    // What is attached already takes no further place, and what goes gives its place back.
+    // Attaching again takes no further place, and a destroyed queue pair releases its place.
     qps[0].attach_multicast(one).unwrap();
     full(qps[0].attach_multicast(two));
     let [_, second, third] = qps;
@@ -206,7 +207,7 @@ fn groups_and_attachments_are_limited_over_all_shards() {
 
 #[test]
 fn a_device_tells_at_least_the_limits_of_kernel_rxe() {
-    // The largest of those in `drivers/infiniband/sw/rxe/rxe_param.h` and its older versions.
+    // The largest values in `drivers/infiniband/sw/rxe/rxe_param.h` and its older versions.
     let attr = open(address()).attr();
     let told = [
         ("max_qp_wr", attr.max_qp_wr, 1 << 20),
@@ -227,7 +228,7 @@ fn a_device_tells_at_least_the_limits_of_kernel_rxe() {
         ("max_mcast_grp", attr.max_mcast_grp, 8192),
         ("max_mcast_qp_attach", attr.max_mcast_qp_attach, 56),
         ("max_total_mcast_qp_attach", attr.max_total_mcast_qp_attach, 0x7_0000),
-        // It tells 64, but its ports have a table of one, and so have ours.
+        // Kernel `rdma_rxe` reports 64, but its ports have a table of one entry, and so have ours.
         ("max_pkeys", attr.max_pkeys.into(), 1),
         ("max_qp", attr.max_qp, (1 << 20) - 16),
     ];

@@ -1,4 +1,5 @@
-//! The packets of a device, taken by another process while they pass. Here the process takes its own.
+//! Live captures of a device's packets by another process. Here the process captures its own
+//! devices.
 
 mod common;
 
@@ -13,10 +14,10 @@ use rxe_lab::capture::{Blocks, Direction};
 use rxe_verbs::observe::{CapturePiece, DeviceCapture, Silence};
 use rxe_verbs::*;
 
-/// A process's devices are captured all together.
+/// Serializes the tests, because a capture takes all devices of a process.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// What was captured of a device.
+/// The captured packets of a device.
 #[derive(Default)]
 struct Taken {
     sent: u64,
@@ -26,17 +27,17 @@ struct Taken {
     comments: Vec<String>,
 }
 
-/// Waits until something has come.
+/// Waits until the capture has something to read.
 fn wait(capture: &DeviceCapture) {
     assert!(readable(capture, TIMEOUT), "nothing comes");
 }
 
-/// Captures of all devices that are open, which have begun.
+/// Starts captures of all open devices, and waits until they have begun.
 fn begin() -> Vec<DeviceCapture> {
     let mut all = DeviceCapture::begin(Some(process::id()), &[]);
     all.retain_mut(|capture| {
         wait(capture);
-        // Further shards have sockets too, behind which is no device.
+        // Further shards have sockets too, which belong to no device.
         let piece = capture.receive().unwrap();
         assert!(
             matches!(piece, CapturePiece::Begun | CapturePiece::Broken(Silence::HungUp)),
@@ -48,7 +49,7 @@ fn begin() -> Vec<DeviceCapture> {
     all
 }
 
-/// Ends a capture and takes what there is.
+/// Ends a capture and returns all that it has captured.
 fn end(capture: &mut DeviceCapture) -> Taken {
     capture.end();
     let mut taken = Taken::default();
@@ -88,7 +89,8 @@ impl Taken {
     }
 }
 
-/// Two devices, connected. What is captured twice was sent twice, and not because an answer was late.
+/// Returns two connected devices without retries. So a late response causes no retransmission that
+/// would be captured twice.
 fn pair_without_retries() -> (Side, Side) {
     let (a, b) = (Side::new(open(address())), Side::new(open(address())));
     connect_without_retries(&a.qp, &b.qp);
@@ -129,7 +131,7 @@ fn from_the_middle_of_a_conversation_every_packet_is_captured_whole() {
         assert_eq!(taken.payload, pattern(100_000, 7).repeat(2));
     }
     assert_eq!(all.len(), 2);
-    // Nobody captures any more.
+    // The devices work without captures too.
     write(&a, &b, 10_000, 3);
 }
 
@@ -141,7 +143,8 @@ fn a_reader_that_does_not_read_loses_packets_and_the_program_none() {
     let before = [counted(&a.device), counted(&b.device)];
     write(&a, &b, 1 << 20, 40);
     let after = [counted(&a.device), counted(&b.device)];
-    // But for what a receiver did not take for long, as on a busy machine: that is given up.
+    // On a busy machine, packets may be retransmitted because the receiver did not read them in
+    // time.
     let (net, timeouts) = (a.device.net_counters(), a.device.counters().ack_timeout);
     let explained = a.device.explain();
     let late = net.tx_no_buffer > 0 || timeouts > 0;

@@ -1,4 +1,4 @@
-//! Programs that look for messages in their memory, and call nothing while they wait.
+//! Programs that poll memory for messages, and make no call while they wait.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::Instant;
 use common::*;
 use rxe_verbs::*;
 
-/// One end: posts WRITEs of its memory's first byte into the other end's second one.
+/// One end of the ping-pong, which WRITEs its memory's first byte into the other end's second byte.
 struct End {
     side: Side,
     memory: MemoryRegion,
@@ -27,14 +27,15 @@ impl End {
         self.memory.to_vec(1..2).unwrap() == [mark(round)]
     }
 
-    /// Looks at memory until the message of this round is there.
+    /// Polls memory until the message of this round is there.
     fn look(&self, round: u64) {
         let end = Instant::now() + TIMEOUT;
         for looks in 0u32.. {
             if self.has_come(round) {
                 return;
             }
-            // As little as lets the peer run on a machine with fewer CPUs than threads.
+            // Yields rarely, but often enough for the peer to run on a machine with fewer CPUs than
+            // threads.
             if looks.is_multiple_of(1 << 16) {
                 assert!(Instant::now() < end, "message {round} has not come");
                 thread::yield_now();
@@ -51,7 +52,7 @@ impl End {
     }
 }
 
-/// Differs from that of the round before.
+/// Returns the byte of a round, which differs from that of the round before.
 fn mark(round: u64) -> u8 {
     (round % 251) as u8 + 1
 }
@@ -67,7 +68,7 @@ fn ends(a: Device, b: Device) -> (End, End) {
     (End { side: a.0, memory: a.1, to: at_b }, End { side: b.0, memory: b.1, to: at_a })
 }
 
-/// Plays on both ends.
+/// Plays the rounds of the ping-pong on both ends.
 fn play(a: &End, b: &End, rounds: u64) {
     thread::scope(|scope| {
         scope.spawn(|| {

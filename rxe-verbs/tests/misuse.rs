@@ -1,7 +1,8 @@
-//! Everything that a program may do wrong: each verb in the wrong state, with wrong attributes, foreign
-//! objects, sizes of zero. Each is told, as one line that says what to do and as the errno that verbs
-//! programs know, and changes nothing: afterwards everything works. (Sizes and numbers beyond a device's
-//! limits are in `limits.rs`, windows in `windows.rs`, regions in `regions.rs`, XRC in `xrc.rs`.)
+//! Everything that a program may do wrong: each verb in the wrong state, with wrong attributes,
+//! foreign objects, or sizes of zero. Each error is one line that says what to do, has the errno
+//! that verbs programs expect, and changes nothing: afterwards everything works. (Sizes and numbers
+//! beyond a device's limits are in `limits.rs`, windows in `windows.rs`, regions in `regions.rs`,
+//! XRC in `xrc.rs`.)
 
 mod common;
 
@@ -9,10 +10,10 @@ use common::*;
 use libc::{EBUSY, EINVAL, ENOMEM};
 use rxe_verbs::*;
 
-/// One misuse: what was done, what came of it, the errno, and a word that the text must have.
+/// One misuse: what was done, the error, the expected errno, and a word that the text must contain.
 type Row = (&'static str, Error, i32, &'static str);
 
-/// What a result must not be.
+/// Creates a row from a result, which must be an error.
 fn refused<T>(what: &'static str, result: Result<T>, errno: i32, says: &'static str) -> Row {
     match result {
         Ok(_) => panic!("{what}: not refused"),
@@ -35,7 +36,7 @@ fn check(rows: impl IntoIterator<Item = Row>) {
     }
 }
 
-/// A message goes each way.
+/// Checks that a message arrives in each direction.
 fn works(a: &Side, b: &Side) {
     assert_eq!((a.qp.sends_outstanding(), b.qp.receives_outstanding()), (0, 0));
     for (from, to) in [(a, b), (b, a)] {
@@ -48,7 +49,7 @@ fn works(a: &Side, b: &Side) {
     assert_eq!((a.cq.poll_one().unwrap(), b.cq.poll_one().unwrap()), (None, None));
 }
 
-/// Takes a new queue pair to a state of RC, with this peer.
+/// Moves a new RC queue pair to a state, with this peer.
 fn bring(qp: &QueuePair, peer: &Endpoint, to: QpState) {
     let options = ConnectOptions::default();
     if to == QpState::Reset {
@@ -72,7 +73,7 @@ fn go(qp: &QueuePair, qp_state: QpState) -> Result<()> {
     qp.modify(&QpAttr { qp_state, ..QpAttr::default() }, AttrMask::STATE)
 }
 
-/// Attributes that suit every transition of a connected queue pair.
+/// Returns attributes that are valid for every transition of a connected queue pair.
 fn attributes(peer: &Endpoint, qp_state: QpState) -> QpAttr {
     QpAttr {
         qp_state,
@@ -111,7 +112,7 @@ fn each_verb_is_refused_in_the_states_that_do_not_allow_it() {
             assert!(error.to_string().contains(state.name()), "{name} in {state:?}: {error}");
             assert_eq!(a.qp.query().unwrap(), before, "{name} in {state:?}: nothing has changed");
             assert_eq!((a.qp.sends_outstanding(), a.qp.receives_outstanding()), (0, 0));
-            // It can be used as if nothing had been.
+            // The queue pair works as if the misuse had not happened.
             a.qp.to_reset().unwrap();
             connect(&a.qp, &peer);
             works(
@@ -331,7 +332,7 @@ fn what_a_service_does_not_have_is_refused() {
 #[test]
 fn what_belongs_elsewhere_is_refused() {
     let (a, b) = pair();
-    // Another device, though on the same interface, and another protection domain.
+    // Objects of another device on the same interface, and of another protection domain.
     let (b_channel, b_srq) = (b.device.create_channel().unwrap(), b.pd.create_srq(4, 1).unwrap());
     check(rows! {
         "a channel of another device": a.device.create_cq_on(4, &b_channel) => EINVAL, "opened apart";
@@ -344,7 +345,8 @@ fn what_belongs_elsewhere_is_refused() {
         "an AH to another family": a.pd.create_ah_to("::1".parse::<std::net::IpAddr>().unwrap().into()) => EINVAL, "famil";
     });
     works(&a, &b);
-    // Keys are looked at when the request is carried out, as with any adapter: the completion tells.
+    // Keys are checked when the request is executed, as on any adapter, so the completion has the
+    // error.
     let stranger = a.device.create_pd().unwrap();
     let theirs = stranger.register(8, Access::LOCAL_WRITE).unwrap();
     let gone = a.region(8).slice(..);
@@ -379,7 +381,7 @@ fn full_queues_and_what_is_in_use_say_so() {
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
     let none = QpCap { max_send_wr: 0, max_recv_wr: 0, ..QpCap::default() };
     let qp = a.pd.qp(&a.cq).cap(cap).build().unwrap();
-    // Nobody answers.
+    // The peer does not answer.
     qp.connect(&b.qp.endpoint(), &ConnectOptions::default()).unwrap();
     qp.recv(1, &[]).unwrap();
     qp.send_bytes(1, b"").post().unwrap();

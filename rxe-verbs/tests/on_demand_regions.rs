@@ -1,4 +1,4 @@
-//! On-demand paging: memory that comes and goes while it is registered.
+//! On-demand paging: memory that is mapped and unmapped while it is registered.
 
 mod common;
 
@@ -14,14 +14,14 @@ const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
-/// Pages of this process at an address that stays reserved while they come and go.
+/// Pages at an address that stays reserved while they become accessible and inaccessible.
 struct Pages {
     at: *mut c_void,
     len: usize,
 }
 
 impl Pages {
-    /// Reserved, and not accessible.
+    /// Reserves `len` bytes of address space, which are not accessible.
     fn reserved(len: usize) -> Self {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping.
@@ -52,7 +52,7 @@ impl Drop for Pages {
     }
 }
 
-/// A new pair of queue pairs of the two sides: each fault ends one.
+/// Connects a new pair of queue pairs, because each fault ends one.
 fn renew(a: &mut Side, b: &mut Side) {
     (a.qp, b.qp) = (a.pd.qp(&a.cq).build().unwrap(), b.pd.qp(&b.cq).build().unwrap());
     connect(&a.qp, &b.qp);

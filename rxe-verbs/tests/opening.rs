@@ -1,4 +1,4 @@
-//! What is said where a device cannot be opened or used as asked.
+//! Error messages for devices that cannot be opened or used as asked.
 
 mod common;
 
@@ -81,7 +81,7 @@ fn an_overflowed_queue_says_so() {
     }
     let mut done = Vec::new();
     let error = loop {
-        // Not polled until the driver has put more than four there.
+        // The queue is not polled until the driver has overflowed it.
         while qp.state() == QpState::Rts {
             std::thread::yield_now();
         }

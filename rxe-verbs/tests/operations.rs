@@ -82,7 +82,8 @@ fn atomics_change_the_word_and_bring_what_it_was() {
 #[test]
 fn an_atomic_fills_the_first_bytes_of_a_longer_list() {
     let (a, b) = pair();
-    // Longer than a packet: it is one packet all the same, and the next request follows it.
+    // The list is longer than a packet, but the response is still one packet, and the next request
+    // follows it.
     let (result, word) = (a.region(10_000), b.region(8));
     word.store_u64(0, 100).unwrap();
     result.write_at(0, &[0xee; 10_000]).unwrap();
@@ -142,7 +143,7 @@ fn two_queue_pairs_of_one_device_talk_with_each_other() {
 
 #[test]
 fn ipv6_works_too() {
-    // ::1 is one for the whole machine; those who use it at the same time share it.
+    // All tests share the single address ::1.
     let device = match Device::options("lo").address("::1".parse().unwrap()).open() {
         Err(Error::Net(e @ NetError::NoSuchAddress { .. })) => {
             skipped("ipv6_works_too", e);
@@ -168,7 +169,7 @@ fn a_write_outside_the_region_fails_on_both_sides_and_is_explained() {
     assert_eq!(a.done().status, Status::RemoteAccess);
     assert_eq!(to.to_vec(..).unwrap(), [0; 100], "nothing was written");
     assert_eq!(a.qp.state(), QpState::Err);
-    // What is posted now is flushed.
+    // Requests posted from now on are flushed.
     a.qp.send_bytes(2, b"late").post().unwrap();
     let late = a.done();
     assert_eq!((late.id, late.status), (2, Status::WorkRequestFlushed));

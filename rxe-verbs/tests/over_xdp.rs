@@ -1,4 +1,4 @@
-//! Devices over AF_XDP, at the two ends of a cable: all their shards send and receive there.
+//! Devices over AF_XDP at the two ends of a cable, where all shards send and receive over AF_XDP.
 
 mod common;
 
@@ -12,18 +12,18 @@ use rxe_core::wire::DropReason;
 use rxe_net::{FaultTally, XdpMode};
 use rxe_verbs::*;
 
-/// A cable of which both ends are here, the near one with an address.
+/// Creates a cable with both ends in this namespace, the near one with an address.
 const CABLE: &str = "
     ip link add near0 type veth peer name far0
     ip link set near0 up
     ip address add 10.9.0.1/24 dev near0";
-/// The same with four queues for each direction.
+/// Creates the same cable with four queues in each direction.
 const CABLE_OF_FOUR: &str = "
     ip link add near0 numtxqueues 4 numrxqueues 4 type veth peer name far0 numtxqueues 4 numrxqueues 4
     ip link set near0 up
     ip address add 10.9.0.1/24 dev near0";
 
-/// What `make` makes of the far end's device.
+/// Runs `make` with the far end's interface, in that end's namespace.
 fn at_far<R: Send>(make: impl FnOnce(&str) -> R + Send) -> R {
     at_the_other_end("far0", || {
         sh("ip address add 10.9.0.2/24 dev far0; ip link set lo up; ip link set far0 up");
@@ -31,7 +31,7 @@ fn at_far<R: Send>(make: impl FnOnce(&str) -> R + Send) -> R {
     })
 }
 
-/// Something on each of so many shards.
+/// Creates `count` sides, each on a shard of its own if the kernel permits.
 fn sides(device: &Device, count: usize) -> Vec<Side> {
     let sides: Vec<_> = (0..count).map(|_| Side::new(device.clone())).collect();
     let blocks: HashSet<_> = sides.iter().map(|side| side.qp.qpn().block()).collect();
@@ -40,7 +40,7 @@ fn sides(device: &Device, count: usize) -> Vec<Side> {
     sides
 }
 
-/// Whether the kernel lets a device have several.
+/// Returns whether the kernel supports several shards on this device.
 fn has_shards(device: &Device) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split('.').map(|number| number.parse().unwrap_or(0));
@@ -48,8 +48,8 @@ fn has_shards(device: &Device) -> bool {
     kernel >= if device.backend_name() == "xdp:generic" { [6, 15] } else { [6, 0] }
 }
 
-/// Connects new queue pairs. The kernel may drop its first ARP request while the link comes up, and asks again
-/// a second later: longer than the default retries take.
+/// Connects new queue pairs. The kernel may drop its first ARP request while the link comes up. It
+/// repeats the request a second later, when the default retries are exhausted.
 fn connected(near: &Side, far: &Side) -> [QueuePair; 2] {
     let [ours, theirs] = [near, far].map(|side| side.pd.qp(&side.cq).build().unwrap());
     let options =
@@ -59,8 +59,8 @@ fn connected(near: &Side, far: &Side) -> [QueuePair; 2] {
     [ours, theirs]
 }
 
-/// Messages of many packets both ways, and a READ of what was written. Returns what was used: a request that was
-/// sent once more may still come, and finds its queue pair and its memory.
+/// Transfers messages of many packets in both directions, and READs them back. Returns the objects
+/// used: a retransmitted request that arrives late must still find its queue pair and memory.
 fn transfer(near: &Side, far: &Side, seed: u8) -> impl Sized {
     const LEN: usize = 300_000;
     let qps = connected(near, far);
@@ -77,14 +77,16 @@ fn transfer(near: &Side, far: &Side, seed: u8) -> impl Sized {
     (qps, regions)
 }
 
-/// What is dropped when packets overtake others: requests behind a gap until it is filled, responses behind a
-/// gap, and responses that come too late. On an interface with several queues this is so whenever the way to the
-/// neighbour changes: the device sends on a queue of its own, but the kernel, which sends for it until the
-/// neighbour is known and once a second after that, chooses another.
+/// The reasons for drops when packets overtake others. They are requests behind a gap until it is
+/// filled, responses behind a gap, and late responses. On an interface with several queues this
+/// happens when the route to the neighbour changes. The device sends on a queue of its own; but
+/// until the neighbour is known, and once a second after that, the kernel sends for it and chooses
+/// another queue.
 const OVERTAKEN: [DropReason; 3] =
     [DropReason::GapAlreadyReported, DropReason::ResponseGap, DropReason::StaleResponse];
 
-/// Each shard of one end talks with each of the other. Packets are dropped for the reasons in `expected` only.
+/// Transfers data between each shard of one end and each of the other. Packets may be dropped only
+/// for the reasons in `expected`.
 fn shards_talk(mode: XdpMode, name: &str, expected: &[DropReason]) {
     let open = |netdev: &str| {
         let device = open_xdp(Device::options(netdev).shards(2), mode)?;
@@ -100,7 +102,7 @@ fn shards_talk(mode: XdpMode, name: &str, expected: &[DropReason]) {
     }
     for side in [&near[0], &far[0]] {
         assert_eq!(side.device.backend_name(), name);
-        // Packets of another shard reach no engine.
+        // A packet for another shard would be counted as dropped.
         let counters = side.device.counters();
         let drops = counters.drops().filter(|(reason, _)| !expected.contains(reason));
         assert_eq!(drops.collect::<Vec<_>>(), []);

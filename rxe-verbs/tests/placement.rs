@@ -10,7 +10,7 @@ const REMOTE: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_ATOMIC)
     .union(Access::FLUSH_GLOBAL);
 
-/// Two devices whose queue pairs also let FLUSH in.
+/// Returns two connected devices whose queue pairs also accept FLUSH.
 fn flushing() -> (Side, Side) {
     let (a, b) = (Side::new(open(address())), Side::new(open(address())));
     connect_with(&a.qp, &b.qp, &ConnectOptions { access: REMOTE, ..patient() });

@@ -1,4 +1,5 @@
-//! What is left of connections that were refused. Alone in its process, whose descriptors it counts.
+//! Refused connections leave nothing behind. This test runs alone in its process, whose descriptors
+//! it counts.
 
 mod common;
 
@@ -18,7 +19,7 @@ fn refused_connections_leave_no_descriptor() {
     listener.listen(8).unwrap();
     let nowhere = SocketAddr::new(ip, 1);
     let refused = || {
-        // Its descriptor stays open as long as anything knows of the channel.
+        // The descriptor of the channel stays open as long as anything refers to the channel.
         let channel = EventChannel::on(std::slice::from_ref(&client)).unwrap();
         let id = channel.create_id(PortSpace::Tcp).unwrap();
         id.resolve_addr(None, nowhere).unwrap();

@@ -1,4 +1,5 @@
-//! Memory regions that change: re-registration, all at once or not at all; and zero-based ones.
+//! Memory regions that change: re-registration, which succeeds or changes nothing, and zero-based
+//! regions.
 
 mod common;
 
@@ -9,7 +10,7 @@ use std::thread;
 use common::*;
 use rxe_verbs::*;
 
-/// How a's READ of so many bytes of b's memory ends, on queue pairs of these domains.
+/// Returns the status of `a`'s READ of `len` bytes, on new queue pairs of `a` and `pd`.
 fn read(a: &Side, pd: &ProtectionDomain, cq: &CompletionQueue, from: Remote, len: usize) -> Status {
     let (ours, theirs) = (a.pd.qp(&a.cq).build().unwrap(), pd.qp(cq).build().unwrap());
     connect(&ours, &theirs);
@@ -119,7 +120,8 @@ fn a_peer_that_reads_meanwhile_sees_old_or_new_memory() {
             while !stop.load(Ordering::SeqCst) || reads == 0 {
                 a.qp.read(1, &[into.slice(..)], remote).post().unwrap();
                 a.ok();
-                // Old memory, new memory before or after it was filled; never anything else.
+                // A READ returns old memory, or new memory before or after it was filled; never
+                // anything else.
                 assert!(into.to_vec(..).unwrap().iter().all(|&byte| byte <= 1));
                 reads += 1;
             }
@@ -148,7 +150,7 @@ fn addresses_of_a_zero_based_region_count_from_zero() {
     a.qp.write_bytes(1, b"seven", at(7)).post().unwrap();
     a.ok();
     assert_eq!(region.to_vec(7..12).unwrap(), b"seven");
-    // The own requests name it likewise.
+    // Local requests address the region in the same way.
     let inbox = a.region(64);
     a.qp.recv(2, &[inbox.slice(..)]).unwrap();
     let from = Sge { addr: 7, length: 5, lkey: region.lkey() };

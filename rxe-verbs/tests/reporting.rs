@@ -1,4 +1,4 @@
-//! What a process says of its devices when it is asked.
+//! The reports of a process about its devices.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::*;
 use rxe_verbs::observe::{DeviceReport, Subject, ask};
 use rxe_verbs::*;
 
-/// What the devices of this process say.
+/// Asks for reports and returns those of this process.
 fn ask_own(subject: Subject) -> Vec<DeviceReport> {
     let mut all = ask(subject);
     all.retain(|report| report.pid == Some(std::process::id()));
@@ -21,13 +21,13 @@ fn ask_own(subject: Subject) -> Vec<DeviceReport> {
 fn a_device_lists_each_queue_pair_once_and_what_happened_on_it() {
     let side = Side::new(Device::options("lo").address(address()).shards(2).open().unwrap());
     let pd = &side.pd;
-    // Nothing is sent again by a timer: it would be refused once more, and counted.
+    // Without a timer: a retransmitted request would be refused once more, and counted.
     let options = ConnectOptions { rnr_retry: 0, ..without_retries() };
     let (a, b) = (pd.qp(&side.cq).build().unwrap(), pd.qp(&side.cq).build().unwrap());
     connect_with(&a, &b, &options);
-    // More than fit into one answer, with gaps.
+    // More queue pairs than fit into one answer, with gaps in their numbers.
     let mut others: Vec<_> = (0..600).map(|_| pd.qp(&side.cq).build().unwrap()).collect();
-    // Those of another completion queue are of another shard.
+    // Queue pairs on another completion queue belong to another shard.
     let other_cq = side.device.create_cq(16).unwrap();
     others.extend((0..300).map(|_| pd.qp(&other_cq).build().unwrap()));
     let mut index = 0;
@@ -46,7 +46,7 @@ fn a_device_lists_each_queue_pair_once_and_what_happened_on_it() {
         report.objects().iter().any(|qp| qp.get("lqpn") == Some(&a.qpn().to_string()))
     };
     let report = reports.iter().find(of).unwrap();
-    // Those of the other test's devices may end while they are asked.
+    // Devices of other tests may close while they are asked, but this report is complete.
     assert!(report.records.is_ok());
     let numbers: Vec<_> = report.objects().iter().filter_map(|qp| qp.get("lqpn")).collect();
     assert_eq!(numbers.len(), own.len(), "none is there twice");

@@ -1,5 +1,5 @@
-//! Devices with faults: two runs with one seed lose the same packets, over shared memory and over
-//! sockets.
+//! Devices with faults: two runs with the same seed lose the same packets, over shared memory and
+//! over sockets.
 
 mod common;
 
@@ -14,11 +14,11 @@ use rxe_core::wire::frame::parse_ethernet;
 use rxe_lab::capture::{Capture, Direction};
 use rxe_verbs::*;
 
-/// A packet: the name of its opcode, and its distance from the first PSN.
+/// The identity of a packet: the name of its opcode, and its distance from the first PSN.
 type Name = (String, u32);
 
-/// How often a capture has each packet of a direction. Only packets with payload, which are those of the
-/// sender.
+/// Counts how often a capture has each packet of a direction. Only packets with payload count, all
+/// of which come from the sender.
 fn packets(path: &PathBuf, direction: Direction) -> BTreeMap<Name, u32> {
     let capture = Capture::open(path).unwrap();
     let mut first = None;
@@ -36,11 +36,11 @@ fn packets(path: &PathBuf, direction: Direction) -> BTreeMap<Name, u32> {
     seen
 }
 
-/// Messages of two packets each.
+/// The number of messages, which have two packets each.
 const MESSAGES: u32 = 200;
 
-/// Sends messages from a device with this fault to one without. Returns how often each packet was sent,
-/// and how often it arrived.
+/// Sends messages from a device with this fault to one without. Returns how often each packet was
+/// sent and how often it arrived.
 fn run(ty: QpType, fault: &str, memory: bool, seed: u64) -> BTreeMap<Name, (u32, u32)> {
     let capture = |side| std::env::temp_dir().join(format!("rxe-faults-{}-{side}", address()));
     let paths = [capture("a"), capture("b")];
@@ -55,7 +55,7 @@ fn run(ty: QpType, fault: &str, memory: bool, seed: u64) -> BTreeMap<Name, (u32,
         let qp = pd.qp(&cq).service(ty).cap(cap).build().unwrap();
         Side { device, pd, cq, qp }
     });
-    // RC loses nothing here, and sends nothing again however late an answer is.
+    // Without retries: RC loses nothing here, and must not retransmit when a response is late.
     connect_with(&a.qp, &b.qp, &ConnectOptions { mtu: Some(Mtu::M256), ..without_retries() });
     let expected = |device: &Device| {
         let (_, [_, out]) = device.faults().unwrap().report().tallies().next().unwrap();
@@ -63,14 +63,14 @@ fn run(ty: QpType, fault: &str, memory: bool, seed: u64) -> BTreeMap<Name, (u32,
     };
     let (from, to) = (a.region(512), b.region(512));
     for _ in 0..MESSAGES {
-        // With UC, a receive of a lost message serves the next one.
+        // With UC, the receive of a lost message serves the next one.
         b.qp.recv(0, &[to.slice(..)]).unwrap();
         a.qp.send(0, &[from.slice(..)]).post().unwrap();
         a.ok();
         if ty == QpType::Rc {
             b.ok();
         }
-        // More than the receiver takes at its pace would be lost elsewhere.
+        // Paced, because a receiver that falls behind would lose packets by itself.
         wait_until("all that was not lost arrives", || {
             b.device.net_counters().rx_packets >= expected(&a.device)
         });
@@ -92,8 +92,8 @@ fn run(ty: QpType, fault: &str, memory: bool, seed: u64) -> BTreeMap<Name, (u32,
     packets
 }
 
-/// The packets that arrived more often in one of two runs, of those that were sent as often in both: how
-/// often RC sends a packet again depends on time.
+/// Returns the packets that arrived more often in one of two runs. Only packets sent equally often
+/// in both count, because RC's retransmissions depend on time.
 fn differences(
     first: &BTreeMap<Name, (u32, u32)>,
     other: &BTreeMap<Name, (u32, u32)>,
@@ -106,7 +106,7 @@ fn differences(
 
 #[test]
 fn two_runs_with_one_seed_do_the_same_to_the_same_packets() {
-    // RC would send again what is lost, and then it would have been sent more often.
+    // RC is not tested with `drop`: it would retransmit, and packets would be sent more often.
     for (ty, fault) in [(QpType::Uc, "drop"), (QpType::Rc, "dup")] {
         let first = run(ty, fault, true, 1);
         let hit: Vec<_> = first.iter().filter(|(_, (sent, came))| sent != came).collect();
@@ -173,7 +173,7 @@ fn the_request_that_is_asked_for_fails_and_the_others_are_flushed() {
             post(id).unwrap();
         }
         post(3).unwrap();
-        // It is the first with a completion: the others before succeed without one.
+        // This is the first completion: the requests before are unsignaled and succeed.
         let done = a.done();
         assert_eq!((done.id, done.status), (3, status), "{service:?}");
         let failed = if service == QpType::Rc { QpState::Err } else { QpState::Sqe };
@@ -199,7 +199,7 @@ fn completions_are_held_back_and_the_events_come() {
         a.qp.send_bytes(id, b"x").post().unwrap();
     }
     for id in 0..3 {
-        // Waits asleep, then polls.
+        // Sleeps for the first two, then polls.
         let done = if id < 2 { a.ok() } else { a.cq.spin_one(TIMEOUT).unwrap() };
         assert_eq!(done.id, id);
         assert!(a.device.now() >= done.timestamp + Duration::from_millis(20));
@@ -212,7 +212,7 @@ fn completions_are_held_back_and_the_events_come() {
     );
 }
 
-/// Also on a host that is late for all of them.
+/// This must hold even on a host that is late for all events.
 #[test]
 fn events_come_in_the_order_of_their_times() {
     const KINDS: [(&str, AsyncKind); 3] = [
@@ -221,7 +221,8 @@ fn events_come_in_the_order_of_their_times() {
         ("GID_CHANGE", AsyncKind::GidChange),
     ];
     for round in 0..24 {
-        // Those of one time come as they are written, in each order; the last one is written first.
+        // Events of the same time come in the order in which they are written. The last event of
+        // all is written first.
         let mut rest = KINDS;
         rest.swap(round % 3, 2);
         rest.swap(round % 2, 1);
@@ -240,7 +241,8 @@ fn events_come_in_the_order_of_their_times() {
     }
 }
 
-/// A completion is held back while `end` ends its queue pair. The next that is given is of another one.
+/// Ends a queue pair with `end` while its completion is held back. The next completion must belong
+/// to another queue pair.
 #[track_caller]
 fn goes_with_its_queue_pair(end: fn(&mut Option<QueuePair>)) {
     let plan = "slow cq 2s".parse().unwrap();

@@ -1,5 +1,5 @@
-//! A device with several shards behaves as one with one shard: what is of the device works with queue pairs
-//! of all shards.
+//! A device with several shards behaves like one with a single shard. Its objects work with queue
+//! pairs of all shards.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rxe_verbs::*;
 
-/// A device with so many shards, and something on each of them.
+/// Opens a device with `count` shards. Returns it with one side on each shard.
 fn spread(count: u32) -> (Device, Vec<Side>) {
     let device = Device::options("lo").address(address()).shards(count).open().unwrap();
     let sides: Vec<_> = (0..count).map(|_| Side::new(device.clone())).collect();
@@ -21,12 +21,13 @@ fn spread(count: u32) -> (Device, Vec<Side>) {
     (device, sides)
 }
 
-/// How many blocks of numbers their queue pairs have: one a shard.
+/// Returns the number of QPN blocks of the queue pairs, one per shard.
 fn blocks(sides: &[Side]) -> usize {
     sides.iter().map(|side| side.qp.qpn().block()).collect::<HashSet<_>>().len()
 }
 
-/// Sends a message from each side to each, its own among them, on new queue pairs. No packet is sent twice.
+/// Sends a message from each side to each, including itself, on new queue pairs. No packet is
+/// retransmitted.
 fn talk_all(sides: &[Side]) {
     talk_all_with(sides, &without_retries());
 }
@@ -51,7 +52,7 @@ fn queue_pairs_are_dealt_out_in_turn_and_reach_each_other() {
     let (device, sides) = spread(3);
     talk_all(&sides);
     assert_eq!(device.shard_count(), 3);
-    // With one queue pair on a completion queue, the others on it are of the same shard.
+    // Further queue pairs on a completion queue belong to the shard of its first one.
     for side in &sides {
         let further = side.pd.qp(&side.cq).build().unwrap();
         assert_eq!(further.qpn().block(), side.qp.qpn().block());
@@ -64,13 +65,13 @@ fn queue_pairs_are_dealt_out_in_turn_and_reach_each_other() {
 #[test]
 fn each_thread_has_a_shard_while_it_lives() {
     let device = open(address());
-    // One after the other.
+    // Threads that follow one another share a shard.
     for _ in 0..4 {
         let device = device.clone();
         thread::spawn(move || drop(Side::new(device))).join().unwrap();
     }
     assert_eq!(device.shard_count(), 1);
-    // All at once.
+    // Threads that live simultaneously have a shard each, up to the number of CPUs.
     let cpus = thread::available_parallelism().unwrap().get();
     let ready = Barrier::new(3);
     let sides: Vec<_> = thread::scope(|scope| {
@@ -87,7 +88,8 @@ fn each_thread_has_a_shard_while_it_lives() {
     talk_all(&sides);
 }
 
-/// A device and, for each of these vectors, a completion queue and a queue pair on it, made by this thread.
+/// Opens a device, and creates a completion queue and a queue pair for each of these vectors, all
+/// on this thread.
 fn by_vector(options: OpenOptions, vectors: &[u32]) -> (Device, Vec<Side>) {
     let device = options.open().unwrap();
     let sides = vectors.iter().map(|&vector| side_of(&device, vector)).collect();
@@ -102,7 +104,7 @@ fn side_of(device: &Device, vector: u32) -> Side {
     Side { device: device.clone(), pd, cq, qp }
 }
 
-/// Which of the queue pairs are of one shard: the place of the first one of its shard for each.
+/// Returns, for each queue pair, the index of the first one on the same shard.
 fn groups(sides: &[Side]) -> Vec<usize> {
     let block = |side: &Side| side.qp.qpn().block();
     let first = |side| sides.iter().position(|other| block(other) == block(side)).unwrap();
@@ -114,7 +116,7 @@ fn one_thread_has_a_shard_for_each_completion_vector_that_it_names() {
     let options = || Device::options("lo").address(address());
     let cpus = open(address()).attr().num_comp_vectors;
     assert_eq!(cpus as usize, thread::available_parallelism().unwrap().get());
-    // One vector, whichever it is, and no vector are one shard.
+    // A single vector, whichever it is, has the same shard as no vector.
     for vector in [0, 1, cpus - 1] {
         let (device, _sides) = by_vector(options(), &[vector; 3]);
         assert_eq!(device.shard_count(), 1);
@@ -122,16 +124,16 @@ fn one_thread_has_a_shard_for_each_completion_vector_that_it_names() {
     let (device, sides) = by_vector(options(), &[0, 1, 0, 1, cpus]);
     let two = cpus.min(2) as usize;
     assert_eq!(device.shard_count(), two);
-    // A number beyond the last is the first again.
+    // A vector beyond the last wraps to the first.
     assert_eq!(groups(&sides), [0, two - 1, 0, two - 1, 0]);
     talk_all(&sides);
-    // A queue pair with two queues is of the shard of its receives.
+    // A queue pair with two completion queues belongs to the shard of its receives.
     let receives = device.create_cq(16).unwrap();
     receives.set_comp_vector(1);
     let sends = device.create_cq(16).unwrap();
     let qp = sides[0].pd.qp_with(&sends, &receives).build().unwrap();
     assert_eq!(qp.qpn().block(), sides[1].qp.qpn().block());
-    // Other threads name the same vector, and go on as those that name none.
+    // Other threads name the same vector, and get shards as if they named none.
     let ready = Barrier::new(2);
     let of_threads: Vec<_> = thread::scope(|scope| {
         let make = || {
@@ -154,7 +156,8 @@ fn of_a_number_of_shards_each_vector_but_0_has_one() {
     let options = Device::options("lo").address(address()).shards(3);
     let (device, sides) = by_vector(options, &[0, 1, 1, 0, 0, 1]);
     assert_eq!(device.shard_count(), 3);
-    // In turn: the first, the second, the third, and the first again.
+    // The shards are assigned in turn. Vector 1 keeps the second shard. Vector 0 counts as none, so
+    // its queues get the first, the third, and the first again.
     assert_eq!(groups(&sides), [0, 1, 1, 3, 0, 1]);
     talk_all(&sides);
 }
@@ -164,7 +167,7 @@ fn a_completion_queue_may_be_of_two_shards() {
     let (device, sides) = spread(2);
     let channel = device.create_channel().unwrap();
     let shared = device.create_cq_on(64, &channel).unwrap();
-    // It gets the shard of the first, and then that of the second too.
+    // The queue belongs to the shard of the first queue pair, and then to that of the second too.
     let qps: Vec<_> = sides
         .iter()
         .map(|side| {
@@ -191,7 +194,7 @@ fn a_completion_queue_may_be_of_two_shards() {
         let event = channel.get_event(Some(TIMEOUT)).unwrap().expect("an event");
         assert_eq!((event.id(), event.wait_one(TIMEOUT).unwrap().id), (shared.id(), 3));
     }
-    // A thread that sleeps is woken by what completes on the other shard.
+    // A completion on the other shard wakes a sleeping thread.
     thread::scope(|scope| {
         let waiter = scope.spawn(|| shared.wait_one(TIMEOUT).unwrap().id);
         thread::sleep(Duration::from_millis(20));
@@ -218,7 +221,7 @@ fn an_overflow_stops_the_queue_pairs_of_all_shards() {
     }
     let event = async_event(&device, AsyncKind::CqErr);
     assert_eq!(event.cq, Some(small.id()));
-    // Nobody calls anything of the first shard.
+    // No call drives the first shard.
     let began = Instant::now();
     while idle.0.state() != QpState::Err {
         assert!(began.elapsed() < TIMEOUT, "{}", idle.0.state().name());
@@ -298,14 +301,14 @@ fn atomics_of_all_shards_on_one_word_are_atomic() {
     assert_eq!(word.load_u64(0).unwrap(), 3 * EACH);
 }
 
-/// Each thread has a queue pair whose messages go to the next thread's.
+/// Each thread sends messages to the queue pair of the next thread.
 #[test]
 fn of_the_messages_of_64_threads_none_is_lost() {
     const THREADS: usize = 64;
     const EACH: u64 = 100;
     const LEN: usize = 3_000;
     let device = open(address());
-    // All live at once, so they spread over the shards.
+    // All threads live simultaneously, so they spread over the shards.
     let ready = Barrier::new(THREADS);
     let sides: Vec<_> = thread::scope(|scope| {
         let side = || {
@@ -367,7 +370,7 @@ fn of_the_messages_of_64_threads_none_is_lost() {
 
 #[test]
 fn all_shards_follow_the_addresses_of_the_interface() {
-    // Without an address that the kernel gives the interface by itself, at a time of its own.
+    // Without a link-local address, which the kernel would add at an arbitrary time.
     let setup = "ip link add veth0 type veth peer name veth1
         ip address add 10.9.0.1/24 dev veth0
         ip link set veth0 addrgenmode none up
@@ -394,8 +397,9 @@ fn all_shards_follow_the_addresses_of_the_interface() {
 
 #[test]
 fn without_descriptors_for_more_there_are_as_many_shards_as_can_be() {
-    // With each of these another part finds no descriptor: a shard, a ring that one has offered to another,
-    // the ring's wake-up. How many there are in the end depends on what the rings take meanwhile.
+    // With each limit another object finds no descriptor: a shard, a ring offered to another shard,
+    // or the ring's wake-up. The final number of shards depends on how many descriptors the rings
+    // take.
     in_namespace("ulimit -n 62", || {
         for limit in 46..=62 {
             let limits = Rlimit { current: Some(limit), maximum: Some(62) };
@@ -404,7 +408,8 @@ fn without_descriptors_for_more_there_are_as_many_shards_as_can_be() {
             let sides: Vec<_> = (0..8).map(|_| Side::new(device.clone())).collect();
             let count = device.shard_count();
             assert!((1..8).contains(&count), "{count} shards with {limit} descriptors");
-            // What is in a ring that is refused is lost, so this must not take long; nor be given up soon.
+            // Packets in a refused ring are lost, so the timeout must be short, but not so short
+            // that retries run out.
             let timeout = AckTimeout::new(16).unwrap();
             talk_all_with(&sides, &ConnectOptions { timeout, ..ConnectOptions::default() });
             assert_eq!(device.shard_count(), count);
@@ -412,12 +417,12 @@ fn without_descriptors_for_more_there_are_as_many_shards_as_can_be() {
     });
 }
 
-/// The last descriptor may be a caller's, whose offer of a ring is refused a moment later.
+/// The last descriptor may belong to a caller whose offer of a ring is refused shortly after.
 #[test]
 fn a_thread_that_waits_also_waits_for_a_descriptor() {
     in_namespace("", || {
-        // As many as a poll may watch with this limit. They take the numbers below it from the device, whose
-        // threads would otherwise open and close files there meanwhile.
+        // The number of descriptors that `poll` may watch with this limit. These files take the low
+        // numbers, so that the device's threads cannot open and close files there.
         const LIMIT: usize = 16;
         let _below = [(); LIMIT].map(|()| File::open("/dev/null").unwrap());
         let side = Side::new(Device::options("lo").address(address()).open().unwrap());
@@ -477,14 +482,14 @@ fn a_group_has_members_in_all_shards() {
             let request = qp.send_bytes(99, text).to(ah, Qpn::MULTICAST, qp.qkey());
             request.unsignaled().post().unwrap();
         };
-        // From another device, and from a member in each shard.
+        // Sent by another device, and by a member on each shard.
         say(&caller, &way, b"outer");
         (0..2).for_each(|at| hears(at, 0, b"outer"));
         say(&talkers[0].0, &talkers[0].1, b"first");
         (0..2).for_each(|at| hears(at, 1, b"first"));
         say(&talkers[1].0, &talkers[1].1, b"other");
         (0..2).for_each(|at| hears(at, 2, b"other"));
-        // A shard whose last member goes leaves the group, and the other stays.
+        // A shard leaves the group with its last member; the other shard stays.
         talkers[0].0.detach_multicast(group).unwrap();
         say(&caller, &way, b"again");
         hears(1, 3, b"again");
@@ -492,7 +497,7 @@ fn a_group_has_members_in_all_shards() {
     });
 }
 
-/// The connection manager is of the first shard.
+/// The connection manager belongs to the first shard.
 #[test]
 fn a_connection_by_address_may_have_its_queue_pair_in_any_shard() {
     use rxe_verbs::cm::{CmEventKind, ConnParam, EventChannel, PortSpace};
@@ -572,7 +577,7 @@ fn packet_sockets_have_shards_too() {
         assert!(mine.to_vec(..).unwrap() == pattern(300_000, 7));
     }
     talk_all(&sides);
-    // Packets of another shard reach no engine.
+    // A packet that reached the wrong shard would be counted as dropped.
     assert_eq!(device.counters().drops().map(|(_, count)| count).sum::<u64>(), 0);
 }
 

@@ -1,11 +1,11 @@
-//! Shared receive queues: who gets a receive, the limit, and the last of them.
+//! Shared receive queues: which queue pair gets a receive, the limit event, and the last receives.
 
 mod common;
 
 use common::*;
 use rxe_verbs::*;
 
-/// A server with a shared queue, and a client connected to each of so many queue pairs.
+/// A server with a shared receive queue, and a client connected to each of its queue pairs.
 struct Shop {
     server: Side,
     client: Side,
@@ -40,7 +40,7 @@ impl Shop {
 
     fn events(&self) -> Vec<(AsyncKind, Option<Qpn>, Option<u32>)> {
         let device = &self.server.device;
-        // Once whoever turns the engine is done.
+        // Reading the counters waits until the thread that drives the engine is done.
         device.counters();
         let all = std::iter::from_fn(|| device.poll_async_event());
         all.filter(|e| e.kind != AsyncKind::CommEst).map(|e| (e.kind, e.qpn, e.srq)).collect()
@@ -97,7 +97,7 @@ fn an_empty_queue_makes_a_reliable_sender_wait() {
     let shop = Shop::new(2, &[QpType::Rc]);
     let (_, theirs) = &shop.pairs[0];
     theirs.send_bytes(1, b"later").post().unwrap();
-    // Once the peer has been told that nothing is posted.
+    // Waits until the peer has been told that no receive is posted.
     while shop.server.device.counters().send_rnr_err == 0 {
         std::thread::yield_now();
     }

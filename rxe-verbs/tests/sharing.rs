@@ -1,4 +1,4 @@
-//! Several devices on one address: in one process, and in processes that come and are killed.
+//! Several devices on one address: in one process, and in processes that start and are killed.
 
 mod common;
 
@@ -36,17 +36,17 @@ fn two_devices_on_one_address_talk() {
     });
 }
 
-/// One end of a connection, in a process of its own: this test program, started again.
+/// One end of a connection, in a process of its own that runs this test program again.
 struct Process {
     child: Child,
     out: Lines<BufReader<ChildStdout>>,
-    /// Where the peer writes to, as text.
+    /// The address that the peer writes to, as text.
     place: String,
 }
 
 const BYTES: usize = 20_000;
 
-/// The backend, and whether shared memory is in front of it.
+/// The backend, and whether shared memory is used where possible.
 type Setup = (BackendKind, bool);
 
 impl Process {
@@ -65,7 +65,7 @@ impl Process {
         process
     }
 
-    /// The rest of the next line that contains this.
+    /// Waits for a line that contains `word`, and returns the text after it.
     fn says(&mut self, word: &str) -> String {
         let mut lines = self.out.by_ref().map_while(std::result::Result::ok);
         let rest = lines.find_map(|line| Some(line.split_once(word)?.1.to_owned()));
@@ -82,7 +82,7 @@ impl Process {
     }
 }
 
-/// Two processes; the first writes into the second and reads back, on and on.
+/// Two processes, of which the first continually writes into the second and reads back.
 struct Couple([Process; 2]);
 
 impl Couple {
@@ -101,7 +101,7 @@ impl Couple {
         self.0.into_iter().for_each(Process::kill);
     }
 
-    /// Ends it: so many rounds went well, and none did not.
+    /// Ends the processes, and returns the number of rounds, all of which were good.
     fn stop(mut self) -> u64 {
         let [a, b] = &mut self.0;
         a.told("stop");
@@ -159,7 +159,7 @@ fn a_process_of_its_own() {
 }
 
 fn others_go_on_when_processes_are_killed(setup: Setup) {
-    // The first come before those that stay, and are killed first.
+    // These start before the couples that stay, and are killed first.
     let mut victims = VecDeque::from([Couple::start(setup), Couple::start(setup)]);
     let stay = [Couple::start(setup), Couple::start(setup)];
     for _ in 0..6 {

@@ -12,7 +12,7 @@ use rxe_core::wire::frame::parse_ethernet;
 use rxe_lab::capture::Capture;
 use rxe_verbs::*;
 
-/// The source ports of all packets in a capture, by the QP that they are for. QP1 is not counted.
+/// Returns the source ports of all packets in a capture, by destination QP. QP1 does not count.
 fn ports(path: &Path) -> HashMap<u32, HashSet<u16>> {
     let mut found = HashMap::<_, HashSet<_>>::new();
     for packet in &Capture::open(path).unwrap().frames {
@@ -24,8 +24,8 @@ fn ports(path: &Path) -> HashMap<u32, HashSet<u16>> {
     found
 }
 
-/// Sends a message from a device with six queue pairs, one of them for datagrams, to one at `peer`, over
-/// the network. Returns the source ports of its packets, by the queue pair that they are for.
+/// Sends messages over the network from six queue pairs, one of them UD, to a device at `peer`.
+/// Returns the source ports of the packets, by destination queue pair.
 fn talk(policy: SourcePortPolicy, kind: BackendKind, own: &str, peer: &str) -> Vec<HashSet<u16>> {
     let open = |ip: &str| {
         let ip = ip.parse().unwrap();
@@ -63,7 +63,7 @@ fn talk(policy: SourcePortPolicy, kind: BackendKind, own: &str, peer: &str) -> V
     receivers.iter().map(|qpn| found.remove(qpn).unwrap()).collect()
 }
 
-/// The two ends: of different addresses, and of one address.
+/// The addresses of the two ends, which may be the same.
 const ENDS: [(&str, &str); 3] =
     [("127.0.0.1", "127.0.0.2"), ("127.0.0.1", "127.0.0.1"), ("::1", "::1")];
 
@@ -76,10 +76,11 @@ fn queue_pairs_have_source_ports_of_their_own() {
                 assert!(found.iter().all(|ports| ports.len() == 1), "{kind} {own}: {found:?}");
                 let all: HashSet<u16> = found.iter().flatten().copied().collect();
                 assert!(all.iter().all(|port| *port >= 0xc000), "{kind} {own}: {found:?}");
-                // Over packet sockets the ports follow from the numbers, of which two may have the same.
+                // Over packet sockets, ports follow from QPNs, so two queue pairs may have the same
+                // port.
                 assert!(all.len() >= 4, "{kind} {own}: {found:?}");
                 if kind == BackendKind::Udp {
-                    // They have four ports in turn.
+                    // Over UDP sockets, queue pairs use four ports in turn.
                     let first: HashSet<u16> = found[..4].iter().flatten().copied().collect();
                     assert_eq!((first.len(), all.len()), (4, 4), "{own}: {found:?}");
                 }

@@ -1,4 +1,4 @@
-//! A process that is stopped for longer than its timeouts, while answers wait in its sockets.
+//! A process that is stopped for longer than its timeouts, while responses wait in its sockets.
 
 mod common;
 
@@ -11,12 +11,13 @@ use common::*;
 use rustix::process::{Pid, Signal, kill_process};
 use rxe_verbs::*;
 
-/// So many that their answers are not read in one call.
+/// The number of queue pairs, whose responses are too many to read in one call.
 const QPS: usize = 200;
 const READS: u64 = 16;
 const SIDE: &str = "RXE_TEST_STOPPED";
 
-/// 2.1 s, and no retry at all. The peer, which is not stopped, has that long to answer on a busy machine.
+/// Returns options with a timeout of 2.1 s and no retries. Even on a busy machine, the peer, which
+/// is not stopped, can respond within that time.
 fn options() -> ConnectOptions {
     let timeout = AckTimeout::new(19).unwrap();
     ConnectOptions { timeout, retry_cnt: 0, ..ConnectOptions::default() }
@@ -37,7 +38,7 @@ fn connect_all<R: BufRead>(qps: &[QueuePair], peers: &mut Lines<R>) {
     }
 }
 
-/// The one that is stopped: READs without a pause until its input ends.
+/// The process that is stopped. Posts READs continually until its input ends.
 fn stopped(shared_memory: bool) {
     let side = Side::new(device(shared_memory));
     let cq = side.device.create_cq(8192).unwrap();
@@ -89,7 +90,7 @@ fn spawn(name: &str) -> Stopped {
     Stopped(child, lines)
 }
 
-/// The next line that begins so; the rest of it.
+/// Waits for a line that contains `beginning`, and returns the text after it.
 fn line(child: &mut Stopped, beginning: &str) -> String {
     let found = child.1.by_ref().map(|l| l.unwrap());
     found

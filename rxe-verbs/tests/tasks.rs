@@ -15,14 +15,14 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Many threads, or this one only.
+/// Creates a runtime with this many threads, or one on this thread if 0.
 fn runtime(threads: usize) -> Runtime {
     let mut builder =
         if threads > 0 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     builder.worker_threads(threads.max(1)).enable_all().build().unwrap()
 }
 
-/// A queue pair connected with itself, whose completions are waited for.
+/// A queue pair connected to itself, with the futures of its completions.
 struct Own {
     qp: QueuePair,
     completions: Completions,
@@ -41,14 +41,14 @@ impl Own {
         Self { qp, completions, memory }
     }
 
-    /// A READ that completes with this `wr_id`.
+    /// Posts a READ with this `wr_id`.
     fn read(&self, id: u64) {
         let (from, to) = (self.memory.remote(0), self.memory.slice(8..16));
         self.qp.read(id, &[to], from).post().unwrap();
     }
 }
 
-/// Whether it is ready when it is asked once.
+/// Polls a future once. Returns its output if it is ready.
 fn asked_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -93,7 +93,7 @@ fn a_future_that_is_dropped_has_taken_nothing() {
         assert!(asked_once(own.completions.next()).is_none());
         own.read(1);
         own.read(2);
-        // Each is dropped after it was asked once, at any moment of the READ.
+        // Each future is dropped after one poll, at an arbitrary moment of the READ.
         let mut ids = Vec::new();
         let end = Instant::now() + TIMEOUT;
         while ids.len() < 2 {
@@ -128,7 +128,7 @@ fn a_task_sleeps_until_a_message_comes() {
         for _ in 0..10 {
             assert!(timeout(Duration::from_millis(2), &mut waiting).await.is_err());
         }
-        // The sender is a thread that knows nothing of tasks.
+        // The sender is a thread without a runtime.
         std::thread::scope(|scope| {
             scope.spawn(|| own.qp.send_bytes(2, b"hello").unsignaled().post().unwrap());
         });
@@ -138,7 +138,7 @@ fn a_task_sleeps_until_a_message_comes() {
 
 #[test]
 fn who_polls_for_another_tells_it() {
-    // On one thread nobody looks at descriptors until a task waits.
+    // On a single thread, descriptors are polled only while a task waits.
     runtime(0).block_on(async {
         let own = Own::new(16);
         let mut waiting = std::pin::pin!(own.completions.of(1));
@@ -163,7 +163,7 @@ fn as_many_as_the_queue_holds_are_kept() {
         }
         let full = timeout(TIMEOUT, own.completions.of(9)).await.expect("it fails in time");
         assert!(matches!(full, Err(Error::CqOverflow { depth: 4 })), "{full:?}");
-        // They can be taken all the same.
+        // The completions can still be taken.
         for id in 1..=4 {
             assert_eq!(in_time(own.completions.of(id)).await.id, id);
         }
@@ -181,7 +181,7 @@ fn events_of_connections_and_devices_are_futures() {
         assert_eq!(in_time(events.next()).await.kind, CmEventKind::AddrResolved);
         assert!(asked_once(events.next()).is_none());
 
-        // A request of a size that does not fit what was posted fails the responder.
+        // A message that is larger than the posted receive fails the responder.
         let (a, b) = pair();
         let happenings = DeviceEvents::new(&b.device).unwrap();
         let waiting = tokio::spawn(async move {

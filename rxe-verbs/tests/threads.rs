@@ -12,8 +12,8 @@ use rxe_verbs::*;
 
 #[test]
 fn no_posted_request_is_stranded() {
-    // Threads post to queue pairs of one device one request after the other, and so meet at the
-    // shard's lock all the time. A request whose doorbell nobody answered would never complete.
+    // Threads post one request after another to queue pairs of one device, and so contend for the
+    // shard's lock. A request whose doorbell were missed would never complete.
     let (a, b) = (open(address()), open(address()));
     let passive = Side::new(b);
     let counter = passive.region(8);
@@ -49,7 +49,8 @@ fn threads_share_a_queue_pair_and_its_completions() {
     const THREADS: u64 = 4;
     const EACH: u64 = 2_000;
     let seen = AtomicU64::new(0);
-    // Outlives the threads: one may end while another still waits for a request of its.
+    // This region outlives the threads: one may end while another waits for a completion of its
+    // request.
     let result = a.region(8);
     thread::scope(|scope| {
         for t in 0..THREADS {
@@ -58,7 +59,7 @@ fn threads_share_a_queue_pair_and_its_completions() {
                 for i in 0..EACH {
                     let id = t * EACH + i;
                     a.qp.fetch_add(id, result.slice(..), word.remote(0), 1).post().unwrap();
-                    // Somebody's completion.
+                    // The completion may belong to any thread.
                     let done = a.ok();
                     seen.fetch_add(done.id, Ordering::Relaxed);
                 }
@@ -96,7 +97,7 @@ fn streams_in_both_directions_at_once() {
     assert_eq!(x.to_vec(1 << 20..).unwrap(), pattern(1 << 20, 2));
 }
 
-/// What a thread does when its thread-local data is destroyed.
+/// A function that runs when a thread's thread-local data is destroyed.
 struct AtEnd(RefCell<Option<Box<dyn FnOnce()>>>);
 
 impl Drop for AtEnd {
@@ -120,7 +121,7 @@ fn verbs_work_in_destructors_of_thread_local_data() {
     };
     let thread = thread::spawn(move || {
         let other = b.device.create_cq(4).unwrap();
-        // It is made before the library's data of this thread, and so destroyed after that.
+        // This data is created before the library's data of this thread, and so destroyed later.
         let at_end = move || {
             sleeps(&a.cq);
             let (from, to) = (a.region(8), b.region(8));

@@ -1,4 +1,4 @@
-//! One peer that asks for much must not stop the other queue pairs of a device.
+//! A peer that requests much data must not stall the other queue pairs of a device.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::*;
 use rxe_core::wire::{Bth, Ext, NetHeader, Opcode, PacketRepr, Reth, UDP_PORT, emit};
 use rxe_verbs::*;
 
-/// The 50th, 99th and 99.9th percentile and the longest.
+/// Returns the 50th, 99th and 99.9th percentiles and the maximum.
 fn percentiles(mut times: Vec<Duration>) -> [Duration; 4] {
     times.sort_unstable();
     let last = times.len() - 1;
@@ -22,20 +22,21 @@ fn other_queue_pairs_go_on_while_a_peer_reads_sixteen_gibibytes() {
     go_on_beside_reads(1);
 }
 
-/// There the other queue pairs have an engine and a lock of their own.
+/// With two shards, the other queue pairs have an engine and a lock of their own.
 #[test]
 fn other_queue_pairs_of_another_shard_go_on_too() {
     go_on_beside_reads(2);
 }
 
-/// The device that a peer reads from has so many shards; the reads are of the last one.
+/// Measures messages and verbs while a peer READs from the last shard of a device with this many
+/// shards.
 fn go_on_beside_reads(shards: u32) {
     const READS: u32 = 16;
     const LEN: u32 = 1 << 30;
     let a = Side::new(open(address()));
     let b = Side::new(Device::options("lo").address(address()).shards(shards).open().unwrap());
     connect(&a.qp, &b.qp);
-    // The peer is a plain socket that never looks at what it gets.
+    // The peer is a plain socket that never reads what arrives.
     let peer = address();
     let socket = UdpSocket::bind((peer, UDP_PORT)).unwrap();
     let cq = b.device.create_cq(16).unwrap();
@@ -77,9 +78,9 @@ fn go_on_beside_reads(shards: u32) {
         thread::yield_now();
     }
 
-    // Meanwhile an innocent connection to the same device goes on.
+    // Meanwhile another connection to the same device continues.
     let beside = innocent();
-    // So do verbs.
+    // Verbs continue to work too.
     let mut verbs = Vec::new();
     for _ in 0..500 {
         let before = Instant::now();

@@ -1,4 +1,4 @@
-//! UC: what it has, and that a lost packet loses its message, silently and wholly.
+//! UC: its operations. A lost packet loses its whole message, without an error.
 
 mod common;
 
@@ -63,13 +63,13 @@ fn lost_packets_lose_their_messages_wholly_and_silently() {
         from.write_at(0, &text(number)).unwrap();
         a.qp.send(1, &[from.slice(..)]).imm(number).post().unwrap();
         a.ok();
-        // More than the receiver takes at its pace would be lost elsewhere.
+        // Paced, because a receiver that falls behind would lose packets by itself.
         wait_until("all that was not lost arrives", || {
             let (_, [_, out]) = a.device.faults().unwrap().report().tallies().next().unwrap();
             b.device.net_counters().rx_packets >= out.seen - out.hit
         });
     }
-    // What has arrived has arrived whole, in order, and in the receives' order.
+    // Messages that arrived are complete, in order, and in the order of the receives.
     let arrived: Vec<_> = std::iter::from_fn(|| b.cq.poll_one().unwrap()).collect();
     let mut expected = (0..).step_by(len);
     let mut last = None;

@@ -1,4 +1,4 @@
-//! Waiting in all its ways.
+//! All ways to wait for completions.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn many_threads_wait_on_queues_of_one_device() {
                     b.qp.recv(i, &[memory.slice(..)]).unwrap();
                     assert_eq!(b.ok().id, i);
                     b.qp.send_bytes(i, b"pong").unsignaled().post().unwrap();
-                    // Now and then one with a completion, so that the queue empties.
+                    // A signaled send now and then, so that the send queue empties.
                     if i % 50 == 49 {
                         b.qp.send_bytes(i, b"").post().unwrap();
                         b.ok();
@@ -65,7 +65,7 @@ fn a_sleeping_program_serves_its_peer() {
     let (a, b) = pair();
     let (mine, theirs) = (a.region(1 << 20), b.region(1 << 20));
     theirs.write_at(0, &pattern(1 << 20, 9)).unwrap();
-    // b's program polls busily for a while, so that its driver stands aside, and then stops.
+    // `b`'s program polls for a while, so that its driver yields to it, and then stops.
     for _ in 0..10_000 {
         assert_eq!(b.cq.poll_one().unwrap(), None);
     }
@@ -124,7 +124,7 @@ fn a_channel_s_descriptor_tells_of_an_armed_queue_once() {
     assert_eq!(cq.wait_one(TIMEOUT).unwrap().id, 1);
     assert!(!readable(&channel, Duration::ZERO));
 
-    // Armed for solicited ones: not by the first, by the second.
+    // Armed for solicited completions: the first gives no event, the second does.
     cq.arm(true).unwrap();
     a.qp.send_bytes(2, b"quiet").post().unwrap();
     (0..3).for_each(|_| {
@@ -154,7 +154,7 @@ fn a_program_that_polls_once_and_then_does_nothing_has_acknowledged() {
         b.qp.recv(round, &[memory.slice(..)]).unwrap();
         a.qp.send_bytes(round, b"x").post().unwrap();
         assert_eq!(b.cq.spin_one(TIMEOUT).unwrap().id, round);
-        // From here on b's driver is alone.
+        // From here on only `b`'s driver serves `b`.
         assert_eq!(a.ok().id, round);
     }
 }

@@ -1,4 +1,4 @@
-//! Memory windows: what they open, to whom, until when, and what takes them back.
+//! Memory windows: the ranges that they open, to whom, for how long, and how they are revoked.
 
 mod common;
 
@@ -10,7 +10,7 @@ const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::MW_BIND);
 
-/// An owner with a region that windows may be bound to, and a peer.
+/// An owner with a region for windows, and a peer.
 struct Lending {
     owner: Side,
     peer: Side,
@@ -27,7 +27,7 @@ impl Lending {
         Self { owner, peer, region, scratch }
     }
 
-    /// Binds, and waits until it is done.
+    /// Binds a window and waits for the completion. Returns the new key.
     fn lend(&self, window: &MemoryWindow, range: std::ops::Range<usize>, access: Access) -> Key {
         let bind = self.owner.qp.bind(1, window, &self.region, range, access);
         let key = bind.new_rkey().unwrap();
@@ -38,7 +38,7 @@ impl Lending {
         key
     }
 
-    /// How the peer's READ of so many bytes there ends.
+    /// Returns the status of the peer's READ of `len` bytes.
     fn read(&self, addr: u64, rkey: Key, len: usize) -> Status {
         let remote = Remote { addr, rkey };
         self.peer.qp.read(9, &[self.scratch.slice(..len)], remote).post().unwrap();
@@ -64,7 +64,7 @@ fn a_window_of_type_1_opens_its_range_and_moves_at_once() {
     assert_eq!(l.read(base + 300, window.rkey(), 1), Status::RemoteAccess);
 }
 
-/// As all memory of a process is: so this needs no memory of that size.
+/// The window covers the whole address space, so no memory of that size is needed.
 #[test]
 fn a_window_may_be_larger_than_4_gib() {
     let l = Lending::new();

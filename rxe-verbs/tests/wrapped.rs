@@ -1,4 +1,4 @@
-//! Devices with a capture, with faults, over packet sockets and on a network in memory.
+//! Devices with a capture, with faults, over packet sockets, and on a simulated network.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn a_capture_shows_every_packet_and_why_one_was_refused() {
     a.qp.write_bytes(2, b"bad", to.remote(98)).post().unwrap();
     assert_eq!(a.done().status, Status::RemoteAccess);
     assert!(b.device.capture().unwrap().status().stopped.is_none());
-    // The file is whole when the device is gone.
+    // The file is complete when the device is dropped.
     drop((to, b));
     let capture = Capture::open(&path).unwrap();
     let packets = &capture.frames;

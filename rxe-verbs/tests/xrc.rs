@@ -1,11 +1,12 @@
-//! Extended reliable connection: one connection, several shared receive queues.
+//! Extended reliable connection (XRC): one connection that serves several shared receive queues.
 
 mod common;
 
 use common::*;
 use rxe_verbs::*;
 
-/// A target in a domain with two shared queues, whose receives complete apart, and its initiator.
+/// A target QP with two shared receive queues, each with a completion queue of its own, and its
+/// initiator.
 struct Xrc {
     client: Side,
     initiator: QueuePair,
@@ -15,7 +16,7 @@ struct Xrc {
     desks: [Desk; 2],
 }
 
-/// A shared queue with what belongs to it.
+/// A shared receive queue with its completion queue and memory.
 struct Desk {
     cq: CompletionQueue,
     srq: SharedReceiveQueue,
@@ -152,7 +153,7 @@ fn what_does_not_fit_xrc_is_refused() {
     for error in &foreign {
         assert!(error.to_string().contains("opened apart"), "{error}");
     }
-    // None of it has harmed anything.
+    // The refused calls have done no harm.
     let desk = &xrc.desks[0];
     desk.srq.recv(1, &[desk.memory.slice(..)]).unwrap();
     xrc.initiator.send_bytes(2, b"still here").to_srq(number).post().unwrap();

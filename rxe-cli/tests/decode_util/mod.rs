@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use rxe_lab::capture::Reader;
 
-/// Runs `rxe`.
+/// Runs `rxe` with these arguments and an empty standard input.
 pub(crate) fn run(args: &[&str]) -> Output {
     let rxe = env!("CARGO_BIN_EXE_rxe");
     Command::new(rxe).args(args).stdin(Stdio::null()).output().unwrap()

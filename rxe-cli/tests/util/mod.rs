@@ -24,10 +24,10 @@ pub(crate) fn reachable() -> PathBuf {
     paths::programs(built, files, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap().join("rxe")
 }
 
-/// Only loopback.
+/// Sets up loopback only.
 pub(crate) const LOOPBACK: &str = "ip link set lo up";
 
-/// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`.
+/// Sets up two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`.
 pub(crate) const VETH: &str = "
     mount -t tmpfs none /run
     ip netns add far
@@ -43,8 +43,8 @@ pub(crate) const VETH: &str = "
     ip -n far link set lo up
 ";
 
-/// Two layer 2 endpoints on one unix socket, `own1` and `own2`, and loopback for the TCP connection
-/// of the two commands.
+/// Sets up two layer 2 endpoints, `own1` and `own2`, on one Unix socket. Loopback is for the TCP
+/// connection of the two commands.
 pub(crate) const L2: &str = r#"
     ip link set lo up
     export XDG_RUNTIME_DIR=$PWD

@@ -1,41 +1,41 @@
 //! One direction of a simulated link, and the queue in front of it.
 //!
-//! The queue is first in, first out, and the rate is constant. So when a packet enters the queue, it is
-//! known when it will have left, and the length of the queue follows from the time that is left until
-//! everything in it has been sent. No packet is held here.
+//! The queue is first in, first out, and the rate is constant. So the departure time of a packet is
+//! known when it enters the queue, and the queue length follows from the time until everything in
+//! the queue has been sent. No packet is stored here.
 
 use crate::rng::Rng;
 
-/// Bytes on the link beyond BTH to ICRC: preamble and gap (20), Ethernet header and FCS (18), IPv4 (20)
-/// and UDP (8).
+/// The bytes that a packet has on the link in addition to BTH to ICRC. They are preamble and gap
+/// (20), Ethernet header and FCS (18), IPv4 (20) and UDP (8).
 const AROUND: u64 = 66;
 
-/// Femtoseconds of a nanosecond.
+/// The number of femtoseconds in a nanosecond.
 const NANOSECOND: u128 = 1_000_000;
 
-/// The queue of a switch's port.
+/// The configuration of the queue at a switch port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EgressQueue {
-    /// The bytes that it holds. A packet that does not fit is lost.
+    /// The size of the queue in bytes. A packet that does not fit is lost.
     pub capacity: u64,
-    /// How it marks packets that are ECN capable.
+    /// How ECN-capable packets are marked.
     pub marking: Marking,
 }
 
-/// Marking by the length of the queue, as RED does and DCQCN expects: none up to `kmin`, from there on
-/// with a probability that rises to `pmax` at `kmax`, and every packet above.
+/// The marking probability as a function of queue length, as RED does and DCQCN expects. It is zero
+/// up to `kmin`, rises linearly to `pmax` at `kmax`, and is one from there on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marking {
-    /// The longest queue at which nothing is marked, in bytes.
+    /// The longest queue at which no packet is marked, in bytes.
     pub kmin: u64,
-    /// The shortest queue at which everything is marked, in bytes.
+    /// The shortest queue at which every packet is marked, in bytes.
     pub kmax: u64,
-    /// The probability just below `kmax`, in 1,000ths.
+    /// The marking probability just below `kmax`, in thousandths.
     pub pmax: u64,
 }
 
 impl Marking {
-    /// The probability to mark at this length of the queue, as a fraction.
+    /// Returns the marking probability at this queue length, as numerator and denominator.
     fn chance(&self, length: u64) -> (u64, u64) {
         if length <= self.kmin {
             (0, 1)
@@ -47,96 +47,98 @@ impl Marking {
     }
 }
 
-/// What becomes of a packet at a port.
+/// What happens to a packet at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// The queue is full.
+    /// The packet is lost because the queue is full.
     Lost,
-    /// It arrives at the other end.
+    /// The packet arrives at the other end of the link.
     Sent {
-        /// When, in nanoseconds.
+        /// The arrival time in nanoseconds.
         arrives: u64,
-        /// Whether the switch marks it.
+        /// Whether the switch marks the packet.
         marked: bool,
     },
 }
 
-/// A port of a host or of a switch, in the direction out of it. Times are in nanoseconds.
+/// The outgoing side of a port of a host or switch. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Egress {
-    /// Femtoseconds that a byte takes.
+    /// The time to send one byte, in femtoseconds.
     byte: u64,
-    /// Nanoseconds from one end of the link to the other.
+    /// The propagation delay of the link in nanoseconds.
     delay: u64,
-    /// The queue; `None` at a host, which gives its link no more than it can send.
+    /// The queue. `None` at a host, whose caller does not send more than the link can take.
     queue: Option<EgressQueue>,
-    /// A packet starts up to so many picoseconds after the one before. Without this, hosts that send at the
-    /// same rate would keep their order for ever, and a full queue always lose packets of the same ones.
+    /// The maximum random gap before a packet, in picoseconds. Without gaps, hosts that send at the
+    /// same rate would always keep their order, and a full queue would always drop the same hosts'
+    /// packets.
     jitter: u64,
-    /// When everything in the queue has been sent, in femtoseconds.
+    /// The time at which everything in the queue has been sent, in femtoseconds.
     free_at: u128,
     counters: EgressCounters,
 }
 
-/// What a port has counted since its counters were last reset.
+/// The counts of a port since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EgressCounters {
-    /// Packets that it has sent.
+    /// Packets sent.
     pub packets: u64,
-    /// Packets that the queue had no room for.
+    /// Packets lost because the queue was full.
     pub lost: u64,
-    /// Packets that it has marked.
+    /// Packets marked.
     pub marked: u64,
-    /// The longest queue, in bytes.
+    /// The maximum queue length in bytes.
     pub longest: u64,
-    /// The length of the queue summed over time: bytes times femtoseconds.
+    /// The integral of the queue length over time, in bytes times femtoseconds.
     area: u128,
 }
 
 impl EgressCounters {
-    /// The mean length of the queue over this time, in bytes.
+    /// Returns the mean queue length in bytes over a period of `nanos` nanoseconds.
     pub fn mean(&self, nanos: u64) -> u64 {
         u64::try_from(self.area / femtoseconds(nanos).max(1)).unwrap_or(u64::MAX)
     }
 }
 
 impl Egress {
-    /// A port of `gigabits` per second, at least 1 and at most 8,000, and this delay in nanoseconds.
+    /// Creates a port. The rate is in Gbit/s, limited to 1 to 8,000; `delay` is in nanoseconds.
     pub fn new(gigabits: u64, delay: u64, queue: Option<EgressQueue>) -> Self {
         let gigabits = gigabits.clamp(1, 8000);
         let byte = 8_000_000 / gigabits;
-        // At a host, the time of 64 bytes.
+        // At a host, up to the time to send 64 bytes.
         let jitter = if queue.is_none() { 64 * 8000 / gigabits } else { 0 };
         Self { byte, delay, queue, jitter, free_at: 0, counters: EgressCounters::default() }
     }
 
-    /// What it has counted.
+    /// Returns the counts since the last reset.
     pub fn counters(&self) -> &EgressCounters {
         &self.counters
     }
 
-    /// Counts from 0 again.
+    /// Resets all counts to 0.
     pub fn reset_counters(&mut self) {
         self.counters = EgressCounters::default();
     }
 
-    /// The length of the queue in bytes, with what is left of the packet that is being sent.
+    /// Returns the queue length in bytes, with the unsent part of the current packet.
     pub fn length(&self, now: u64) -> u64 {
         let left = self.free_at.saturating_sub(femtoseconds(now));
         u64::try_from(left.div_ceil(self.byte.into())).unwrap_or(u64::MAX)
     }
 
-    /// The bytes on the link of a packet of this many bytes from BTH to ICRC.
+    /// Returns the size on the link of a packet with this many bytes from BTH to ICRC.
     pub fn size_on_link(bytes: usize) -> u64 {
         bytes as u64 + AROUND
     }
 
-    /// When the queue is empty, in nanoseconds.
+    /// Returns the time at which the queue is empty, in nanoseconds.
     pub fn idle_at(&self) -> u64 {
         u64::try_from(self.free_at.div_ceil(NANOSECOND)).unwrap_or(u64::MAX)
     }
 
-    /// Takes a packet of this many bytes on the link ([`Egress::size_on_link`]). `capable`: it may be marked.
+    /// Sends a packet of `bytes` bytes on the link ([`Egress::size_on_link`]). Only a `capable`
+    /// packet may be marked.
     pub fn send(&mut self, now: u64, bytes: u64, capable: bool, rng: &mut Rng) -> Passage {
         let length = self.length(now);
         let mut marked = false;

@@ -1,4 +1,4 @@
-//! The fabric as a backend: several devices of one process on a simulated network, in real time.
+//! The fabric as a backend. Several devices of one process share a simulated network in real time.
 //! Each port has a timer descriptor, which becomes readable when a packet is due.
 
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ pub struct Hub(Arc<Shared>);
 
 struct Shared {
     start: Instant,
-    /// The link to each address: it ends at the port with that address.
+    /// The link to each address, which ends at the port with that address.
     links: Mutex<Links>,
 }
 
@@ -36,7 +36,7 @@ struct Links {
     rules: Vec<FaultRule>,
     like_udp: bool,
     to: HashMap<IpAddr, Link>,
-    /// The members of each multicast group: per port, one address of the group's family.
+    /// The members of each multicast group: one address per port.
     groups: HashMap<IpAddr, Vec<IpAddr>>,
 }
 
@@ -46,18 +46,18 @@ struct Link {
 }
 
 impl Links {
-    /// The link to this address, if it ends at the port with this timer.
+    /// Returns the link to this address, if it ends at the port with this timer.
     fn of(&mut self, port: &Arc<TimerFd>, address: &IpAddr) -> Option<&mut Link> {
         self.to.get_mut(address).filter(|link| Arc::ptr_eq(&link.timer, port))
     }
 
-    /// The addresses of the port with this timer.
+    /// Returns the addresses of the port with this timer.
     fn addresses_of(&self, port: &Arc<TimerFd>) -> Vec<IpAddr> {
         let own = self.to.iter().filter(|(_, link)| Arc::ptr_eq(&link.timer, port));
         own.map(|(address, _)| *address).collect()
     }
 
-    /// These addresses are in no group any more.
+    /// Removes these addresses from all multicast groups.
     fn leave(&mut self, addresses: &[IpAddr]) {
         for members in self.groups.values_mut() {
             members.retain(|member| !addresses.contains(member));
@@ -66,7 +66,7 @@ impl Links {
 }
 
 impl Hub {
-    /// A network without ports.
+    /// Creates a network without ports.
     pub fn new(seed: u64, rules: &[FaultRule]) -> Self {
         let (to, groups) = (HashMap::new(), HashMap::new());
         let links =
@@ -74,13 +74,14 @@ impl Hub {
         Self(Arc::new(Shared { start: Instant::now(), links: Mutex::new(links) }))
     }
 
-    /// Makes ports created from now on deliver packets as UDP sockets do: consecutive packets as one
-    /// frame, and IPv4 packets without their identification.
+    /// Makes future ports deliver packets as UDP sockets do. Consecutive packets are merged into
+    /// one frame, and IPv4 packets have no identification.
     pub fn like_udp(&self) {
         self.links().like_udp = true;
     }
 
-    /// Makes a port with these addresses. An address that another port has moves to the new one.
+    /// Creates a port with these addresses. If another port has one of them, the address moves to
+    /// the new port.
     pub fn port(&self, addresses: &[IpAddr]) -> Result<FabricPort, NetError> {
         let timer = Arc::new(TimerFd::new()?);
         let mut links = self.links();
@@ -118,7 +119,7 @@ impl Hub {
     }
 }
 
-/// One end of a [`Hub`].
+/// A port of a [`Hub`].
 pub struct FabricPort {
     hub: Hub,
     addresses: Vec<IpAddr>,

@@ -1,9 +1,9 @@
-//! Hosts at one switch, in virtual time: each has a link with a rate and a delay, and the switch
-//! has a queue for each link, which marks and drops. Between a host and the switch, packets pass a
-//! [`Fabric`] with rules of faults.
+//! Hosts connected to one switch, in virtual time. Each host has a link with a rate and a delay.
+//! The switch has a queue for each link, which marks and drops packets. Between a host and the
+//! switch, packets pass a [`Fabric`] with fault rules.
 //!
-//! Invariants: what happens depends on the seed and on the calls alone. No packet arrives before
-//! the delays of both links have passed.
+//! Invariants: the result depends only on the seed and on the calls. No packet arrives before the
+//! delays of both links have passed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -21,22 +21,22 @@ use crate::rng::Rng;
 use crate::wrappers::fault::FaultRule;
 use crate::wrappers::pcap::{Direction, PacketBlock, PcapWriter};
 
-/// Bytes that a host gives its link before it waits until these have left.
+/// The number of unsent bytes on a host's link above which the host must wait.
 const AHEAD: u64 = 16 << 10;
 
-/// How a host is connected with the switch.
+/// The configuration of the link between a host and the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// The rate in Gbit/s, each way: 1 to 8,000.
+    /// The rate in each direction in Gbit/s, from 1 to 8,000.
     pub gigabits: u64,
-    /// The time from one end of the link to the other.
+    /// The propagation delay of the link.
     pub delay: Duration,
-    /// The queue of the switch in front of the link to the host.
+    /// The queue at the switch port towards the host.
     pub queue: EgressQueue,
 }
 
-/// 10 Gbit/s, 1 µs, and a queue of 300 kB that marks between 40 and 160 kB, as in the paper on
-/// DCQCN.
+/// 10 Gbit/s, 1 µs, and a queue of 300 kB with marking between 40 and 160 kB, as in the DCQCN
+/// paper.
 impl Default for LinkConfig {
     fn default() -> Self {
         let marking = Marking { kmin: 40_000, kmax: 160_000, pmax: 200 };
@@ -45,26 +45,26 @@ impl Default for LinkConfig {
     }
 }
 
-/// Packets that a [`SwitchedNetwork`] has handled, beside those of its [`Fabric`].
+/// Counts of the packets that a [`SwitchedNetwork`] has handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchCounters {
-    /// What the fabric has counted.
+    /// The counts of the network's [`Fabric`].
     pub fabric: FabricCounters,
-    /// Lost because a queue of the switch was full.
+    /// Packets lost because a queue of the switch was full.
     pub overflowed: u64,
-    /// Marked by the switch.
+    /// Packets marked by the switch.
     pub marked: u64,
-    /// Lost because no host has their address, or because it is down.
+    /// Packets lost because no host has their destination address, or because a host is detached.
     pub unreachable: u64,
 }
 
-/// Hosts at one switch, in virtual time.
+/// A network of hosts connected to one switch, in virtual time.
 pub struct SwitchedNetwork {
     fabric: Fabric,
     rng: Rng,
     hosts: Vec<Host>,
     by_address: HashMap<IpAddr, usize>,
-    /// When packets arrive at hosts, in this order if at the same time.
+    /// Arrivals at hosts: the time, an order for simultaneous arrivals, and the host.
     arrivals: BinaryHeap<Reverse<(Time, u64, usize)>>,
     order: u64,
     counters: SwitchCounters,
@@ -77,13 +77,13 @@ pub struct SwitchedNetwork {
 struct Host {
     to_switch: Egress,
     from_switch: Egress,
-    /// What has arrived, or will: the first is the next.
+    /// Packets that have arrived or will arrive, the earliest first.
     inbox: VecDeque<Delivery>,
     up: bool,
 }
 
 impl SwitchedNetwork {
-    /// A switch without hosts. All random decisions follow from `seed`.
+    /// Creates a switch without hosts. All random decisions follow from `seed`.
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         Self {
@@ -100,8 +100,8 @@ impl SwitchedNetwork {
         }
     }
 
-    /// Connects a host, and returns its number: the first is 0. An address that another host has is
-    /// this one's from now on.
+    /// Connects a host and returns its number, counted from 0. An address that another host has
+    /// moves to the new host.
     pub fn attach(&mut self, addresses: &[IpAddr], link: &LinkConfig) -> usize {
         let delay = u64::try_from(link.delay.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
         let number = self.hosts.len();
@@ -115,7 +115,7 @@ impl SwitchedNetwork {
         number
     }
 
-    /// Takes a host off the switch: what is on its way to it is lost, and what it sends.
+    /// Disconnects a host. Packets in transit to the host are lost, and so is everything it sends.
     pub fn detach(&mut self, host: usize) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.up = false;
@@ -123,40 +123,39 @@ impl SwitchedNetwork {
         }
     }
 
-    /// Replaces the rules of faults, for packets sent from now on.
+    /// Replaces the fault rules for packets sent from now on.
     pub fn set_rules(&mut self, rules: &[FaultRule]) {
         self.fabric.set_rules(rules);
     }
 
-    /// What cuts and heals paths.
+    /// Returns the fabric, which can cut and restore links.
     pub fn fabric(&mut self) -> &mut Fabric {
         &mut self.fabric
     }
 
-    /// What has happened so far.
+    /// Returns the counts so far.
     pub fn counters(&self) -> SwitchCounters {
         SwitchCounters { fabric: self.fabric.counters(), ..self.counters }
     }
 
-    /// A number that follows from all packets until now, with their times: two runs with the same
-    /// one did the same.
+    /// Returns a hash of all packets so far and their times. Equal hashes mean equal runs.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Writes each packet to `out` as it leaves its host, in pcapng, with the virtual time.
+    /// Starts a pcapng capture in `out` of each packet as it leaves its host, with virtual times.
     ///
     /// # Errors
-    /// It cannot be written to.
+    /// Fails if `out` cannot be written.
     pub fn capture(&mut self, out: Box<dyn Write + Send>) -> io::Result<()> {
         self.capture = Some(PcapWriter::new(out, "cluster")?);
         Ok(())
     }
 
-    /// Writes out what is left of the capture, and ends it.
+    /// Ends the capture and flushes its output.
     ///
     /// # Errors
-    /// A packet could not be written.
+    /// Fails if a packet could not be written, also earlier.
     pub fn end_capture(&mut self) -> io::Result<()> {
         let Some(mut capture) = self.capture.take() else { return Ok(()) };
         match self.capture_error.take() {
@@ -165,8 +164,8 @@ impl SwitchedNetwork {
         }
     }
 
-    /// Takes packets of a host from the front of the batch. On [`SendStatus::Blocked`] its link has
-    /// enough for the moment, until [`SwitchedNetwork::idle_at`].
+    /// Sends packets of a host from the front of the batch. On [`SendStatus::Blocked`], the host's
+    /// link is busy until [`SwitchedNetwork::idle_at`].
     pub fn send(&mut self, now: Time, from: usize, batch: &mut TxBatch) -> SendStatus {
         let mut sent = 0;
         for frame in batch.frames() {
@@ -184,20 +183,20 @@ impl SwitchedNetwork {
         if all { SendStatus::Done } else { SendStatus::Blocked }
     }
 
-    /// When the host's link has sent everything that it was given.
+    /// Returns the time at which the host's link has sent everything.
     pub fn idle_at(&self, host: usize) -> Time {
         let nanos = self.hosts.get(host).map_or(0, |host| host.to_switch.idle_at());
         Time::from_nanos(nanos)
     }
 
-    /// When something happens next: a packet reaches the switch, or a host.
+    /// Returns the time of the next event: a packet reaches the switch or a host.
     pub fn next_event(&self) -> Option<Time> {
         let arrival = self.arrivals.peek().map(|Reverse((at, ..))| *at);
         [self.fabric.next_delivery(), arrival].into_iter().flatten().min()
     }
 
-    /// Lets everything happen that happens until `now`, and returns the next host at which a packet
-    /// has arrived since.
+    /// Processes all events until `now`, or until a packet arrives at a host. Returns that host;
+    /// call again until `None`.
     pub fn advance(&mut self, now: Time) -> Option<usize> {
         while let Some(delivery) = self.fabric.pop(now) {
             self.forward(delivery);
@@ -214,13 +213,13 @@ impl SwitchedNetwork {
         None
     }
 
-    /// Takes the next packet that has arrived at a host until `now`.
+    /// Removes the next packet that has arrived at a host by `now`.
     pub fn receive(&mut self, now: Time, host: usize) -> Option<Delivery> {
         let inbox = &mut self.hosts.get_mut(host)?.inbox;
         if inbox.front()?.at() <= now { inbox.pop_front() } else { None }
     }
 
-    /// A packet leaves its host.
+    /// Sends a packet from its host towards the switch.
     fn leave(&mut self, now: Time, from: usize, net: NetHeader, bytes: &[u8]) {
         let Some(host) = self.hosts.get_mut(from).filter(|host| host.up) else {
             self.counters.unreachable += 1;
@@ -234,7 +233,7 @@ impl SwitchedNetwork {
         self.fabric.send_frame(Time::from_nanos(arrives), &Frame::single(net, bytes));
     }
 
-    /// The switch has a packet.
+    /// Forwards a packet that has reached the switch to its destination host.
     fn forward(&mut self, mut delivery: Delivery) {
         let to = self.by_address.get(&delivery.net.dst).copied();
         let Some((to, host)) = to.and_then(|to| Some((to, self.hosts.get_mut(to)?))) else {
@@ -262,7 +261,7 @@ impl SwitchedNetwork {
         }
     }
 
-    /// Adds a packet to the fingerprint: its ICRC stands for its bytes.
+    /// Adds a packet to the fingerprint. The packet's ICRC stands for its contents.
     fn note(&mut self, at: u64, net: &NetHeader, bytes: &[u8]) {
         let icrc = bytes.last_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)));
         let ports = u64::from(net.src_port) << 32 ^ u64::from(net.tos);

@@ -18,7 +18,7 @@ fn net() -> NetHeader {
     NetHeader::outgoing(ip("10.0.0.1"), ip("10.0.0.2"), UDP_PORT)
 }
 
-/// `count` packets, each with its number.
+/// Returns a batch of `count` packets, each with its number as payload.
 fn batch(net: NetHeader, count: u32) -> TxBatch {
     let mut batch = TxBatch::new(TxLimits::default());
     for i in 0..count {
@@ -46,7 +46,7 @@ fn run(seed: u64, rules: &[FaultRule], count: u32) -> (Arrivals, FabricCounters)
     (got, fabric.counters())
 }
 
-/// A delay from 0 to twice this.
+/// Returns a rule that delays packets by up to twice `base`.
 fn up_to_twice(base: Duration) -> FaultRule {
     FaultRule::new(FaultAction::Delay { base, jitter: base }, FaultAmount::ALL)
 }
@@ -72,7 +72,7 @@ fn a_perfect_network_keeps_order_ids_and_bytes() {
     fabric.deliver(Time::ZERO, |n, b| got.push((n.id, b[..4].to_vec())));
     let expected: Vec<_> = (0..100u32)
         .map(|i| {
-            // Bursts hold 64 packets; IDs count from 0 in each.
+            // A burst has 64 packets; IPv4 IDs count from 0 in each.
             let id = IpId::Known { id: (i % 64) as u16, flags: 0x4000 };
             (id, i.to_be_bytes().to_vec())
         })
@@ -95,7 +95,7 @@ fn each_fault_happens_about_as_often_as_asked() {
         assert!((800..1200).contains(&n), "{c:?}");
     }
     assert_eq!(got.len() as u64, c.delivered);
-    // A packet that was cut to nothing does not arrive.
+    // A packet that was truncated to nothing does not arrive.
     let arrived = c.path.sent - lost + duplicated;
     assert!(c.delivered <= arrived && c.delivered + 50 > arrived, "{c:?}");
 }

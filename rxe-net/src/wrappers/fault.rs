@@ -1,5 +1,5 @@
-//! A wrapper that injects faults into any backend: packets are lost, duplicated, reordered, damaged,
-//! marked and delayed, in either direction, as rules and a seed decide.
+//! A wrapper that injects faults into any backend. Rules and a seed decide which packets are lost,
+//! duplicated, reordered, corrupted, marked or delayed, in either direction.
 
 mod decide;
 pub mod language;

@@ -1,5 +1,5 @@
-//! What the tests share: addresses of their own, so that they can run at the same time, and connected
-//! queue pairs.
+//! Helpers that the tests share. Each device has an address of its own, so that tests can run
+//! simultaneously.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -18,11 +18,11 @@ use rxe_verbs::*;
 #[allow(unused_imports, reason = "each test uses some of it")]
 pub(crate) use namespace::{at_the_other_end, in_bpf_namespace, in_namespace, sh, skipped};
 
-/// Long enough for a machine that is busy with something else.
+/// A timeout that is long enough on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An address in 127.0.0.0/8 that no other test of this process has, and, as far as its number tells,
-/// none of another.
+/// Returns an address in 127.0.0.0/8 that no other device of this process has. The process ID in it
+/// makes collisions with other processes unlikely.
 pub(crate) fn address() -> IpAddr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let mine = NEXT.fetch_add(1, Ordering::Relaxed) % 1024;
@@ -35,7 +35,8 @@ pub(crate) fn open(ip: IpAddr) -> Device {
     Device::options("lo").address(ip).open().unwrap()
 }
 
-/// Opens a device over AF_XDP. `None`, and a message, where that is not permitted.
+/// Opens a device over AF_XDP. Returns `None`, and reports a skipped test, if that is not
+/// permitted.
 pub(crate) fn open_xdp(options: OpenOptions, mode: XdpMode) -> Option<Device> {
     match options.backend(BackendKind::Xdp(mode)).open() {
         Ok(device) => Some(device),
@@ -47,7 +48,7 @@ pub(crate) fn open_xdp(options: OpenOptions, mode: XdpMode) -> Option<Device> {
     }
 }
 
-/// A device with what one program usually has.
+/// A device with a protection domain, a completion queue and a queue pair.
 pub(crate) struct Side {
     pub(crate) device: Device,
     pub(crate) pd: ProtectionDomain,
@@ -75,7 +76,7 @@ impl Side {
         self.cq.wait_one(TIMEOUT).unwrap()
     }
 
-    /// Waits for a completion that must be a good one.
+    /// Waits for a completion and checks that it succeeded.
     pub(crate) fn ok(&self) -> Completion {
         let done = self.done();
         assert_eq!(done.status, Status::Success, "{done:?}: {:?}", self.device.explain());
@@ -83,7 +84,7 @@ impl Side {
     }
 }
 
-/// Two devices, connected.
+/// Returns two devices with connected queue pairs.
 pub(crate) fn pair() -> (Side, Side) {
     let (a, b) = (Side::new(open(address())), Side::new(open(address())));
     connect(&a.qp, &b.qp);
@@ -103,19 +104,19 @@ pub(crate) fn connect_with(a: &QueuePair, b: &QueuePair, options: &ConnectOption
     b.connect(&a.endpoint(), options).unwrap();
 }
 
-/// The retries take nine seconds at least. By default they take half a second, and a busy machine may give a
-/// thread or a process of the peer no time for that long.
+/// Returns options with which retries take at least nine seconds. The default is half a second, but
+/// on a busy machine the peer may get no CPU for that long.
 pub(crate) fn patient() -> ConnectOptions {
     ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() }
 }
 
-/// Nothing is sent again because of a timer, so every packet is there once, however late it is. For connections
-/// that lose nothing.
+/// Returns options without a timeout, for connections that lose no packet. No packet is
+/// retransmitted by a timer, so each packet exists once, however late it is.
 pub(crate) fn without_retries() -> ConnectOptions {
     ConnectOptions { timeout: AckTimeout::INFINITE, ..ConnectOptions::default() }
 }
 
-/// Waits until this is so.
+/// Waits until the condition holds. `what` describes it in the failure.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + TIMEOUT;
@@ -125,7 +126,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that depend on their position and on the seed.
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
         .map(|i| [i, i >> 8].map(|n| n.to_le_bytes()[0]))
@@ -133,13 +134,13 @@ pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
         .collect()
 }
 
-/// Whether a descriptor becomes readable within this time. What there is stays there.
+/// Returns whether a descriptor becomes readable within this time. Reads nothing from it.
 pub(crate) fn readable(fd: &impl AsFd, timeout: Duration) -> bool {
     let timeout = Timespec::try_from(timeout).unwrap();
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
 }
 
-/// Waits for an event of this kind.
+/// Waits for an event of this kind and drops the others.
 pub(crate) fn async_event(device: &Device, kind: AsyncKind) -> AsyncEvent {
     loop {
         assert!(readable(&device.async_fd(), TIMEOUT), "no {kind:?} came");
@@ -150,7 +151,7 @@ pub(crate) fn async_event(device: &Device, kind: AsyncKind) -> AsyncEvent {
     }
 }
 
-/// Where processes that share an address of this network namespace find each other.
+/// Returns the directory through which processes share an address of this network namespace.
 pub(crate) fn directory_of(address: &str) -> std::path::PathBuf {
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
     let control = sockets.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! A network of a test's own.
+//! Network namespaces for tests.
 
 use std::process::Command;
 use std::sync::mpsc;
@@ -8,8 +8,8 @@ use rustix::thread::UnshareFlags;
 
 pub(crate) use rxe_test_support::{in_bpf_namespace, in_namespace, skipped};
 
-/// Runs `there` in a network namespace of its own, after the end of a cable here, `far`, was moved there. What it
-/// opens stays there.
+/// Moves the interface `far`, one end of a cable, into a new network namespace and runs `there` in
+/// it. Sockets that `there` opens stay in that namespace.
 pub(crate) fn at_the_other_end<R: Send>(far: &str, there: impl FnOnce() -> R + Send) -> R {
     let (to_us, from_them) = mpsc::channel();
     let (to_them, from_us) = mpsc::channel();
@@ -28,7 +28,7 @@ pub(crate) fn at_the_other_end<R: Send>(far: &str, there: impl FnOnce() -> R + S
     })
 }
 
-/// Runs a shell command, which must succeed.
+/// Runs a shell command and checks that it succeeds.
 pub(crate) fn sh(command: &str) {
     let output = Command::new("sh").args(["-c", command]).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));

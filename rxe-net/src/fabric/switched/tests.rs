@@ -21,7 +21,8 @@ fn switched(hosts: usize, rules: &[FaultRule]) -> SwitchedNetwork {
     switched
 }
 
-/// `count` packets of `size` bytes on the link, ECN capable, each with its number.
+/// Returns a batch of `count` ECN-capable packets of `size` bytes on the link, each with its
+/// number.
 fn batch(from: usize, to: usize, count: u32, size: usize) -> TxBatch {
     let net = NetHeader { tos: 2, ..NetHeader::outgoing(address(from), address(to), UDP_PORT) };
     let mut batch = TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() });
@@ -35,7 +36,7 @@ fn batch(from: usize, to: usize, count: u32, size: usize) -> TxBatch {
     batch
 }
 
-/// Everything that arrives, with its time in nanoseconds and its number.
+/// Runs the network to its end. Returns each packet's arrival time in nanoseconds, host and number.
 fn run(switched: &mut SwitchedNetwork) -> Vec<(u64, usize, u32)> {
     let mut arrived = Vec::new();
     while let Some(now) = switched.next_event() {
@@ -54,8 +55,8 @@ fn packets_take_the_time_of_both_links() {
     let mut switched = switched(2, &[]);
     assert_eq!(switched.send(Time::ZERO, 0, &mut batch(0, 1, 3, 1000)), SendStatus::Done);
     let arrived = run(&mut switched);
-    // 1,000 bytes take 800 ns on each link, and each link 1 µs; a host's packets start up to 51 ns
-    // late.
+    // Each link takes 800 ns to send 1,000 bytes, and 1 µs of delay. A host's packets start up to
+    // 51 ns late.
     for (number, &(at, host, which)) in (0..).zip(&arrived) {
         let earliest = 2 * 1800 + 800 * u64::from(which);
         assert_eq!((host, which), (1, number));
@@ -143,7 +144,7 @@ fn the_fingerprint_tells_runs_apart() {
     assert_ne!(fingerprint(100, 0), fingerprint(100, 1));
 }
 
-/// A file that the test can look at, or a full disk.
+/// A file whose contents the test can read, or a full disk.
 #[derive(Clone, Default)]
 struct Disk {
     written: Arc<Mutex<Vec<u8>>>,

@@ -1,10 +1,11 @@
 //! Decides which packets a rule hits.
 //!
-//! A decision depends on the seed, the rule, the direction, the flow, and where in the flow the packet
-//! stands. It depends neither on time nor on what happens in other flows: two runs with one seed do the
-//! same to the same packets. Flows are told apart by the order in which their queue pairs appeared,
-//! because queue pair numbers differ from run to run. The place in the flow is the distance of the
-//! packet's PSN from the flow's first, and how often this PSN was there before.
+//! A decision depends only on the seed, the rule, the direction, the flow, and the packet's
+//! position in the flow. It does not depend on time or on other flows: two runs with the same seed
+//! do the same to the same packets. A flow is identified by the order in which its queue pair
+//! appeared, because queue pair numbers differ from run to run. The position in a flow is the
+//! distance of the packet's PSN from the flow's first PSN, and the number of times that this PSN
+//! was seen before.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,16 +21,17 @@ use super::rules::{
 use crate::rng::Rng;
 use crate::wrappers::pcap::Direction;
 
-/// What happens to a packet.
+/// What the rules do to a packet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fate {
-    /// The packet's flow: an index that stays the same.
+    /// The index of the packet's flow, which never changes.
     pub(super) flow: usize,
-    /// What hits it, in the order of the rules, with randomness for the details.
+    /// The actions of the rules that hit the packet, in the order of the rules. Each comes with a
+    /// random number for its details.
     pub(super) hits: Vec<(FaultAction, u64)>,
 }
 
-/// Decides for one direction.
+/// Decides which packets of one direction the rules hit.
 #[derive(Debug)]
 pub(super) struct Decider {
     seed: u64,
@@ -37,47 +39,49 @@ pub(super) struct Decider {
     direction: Direction,
     pub(super) counts: Arc<FaultCounts>,
     qps: HashMap<QpKey, QpEntry>,
-    /// Queue pairs seen, those with numbers above 1, and others.
+    /// The number of queue pairs seen: those with numbers above 1, and all others.
     appeared: [u32; 2],
     flows: Vec<Flow>,
 }
 
-/// The addresses of a packet, and the queue pair that it goes to.
+/// A packet's source and destination address and destination queue pair.
 type QpKey = (IpAddr, IpAddr, Option<Qpn>);
 
 #[derive(Debug)]
 struct QpEntry {
-    /// The how many-th it was to appear, counted from 1; 0 for QP0, QP1 and what is no packet.
+    /// The position of the queue pair in the order of appearance, counted from 1. Zero for QP0, QP1
+    /// and bytes that are no valid packet.
     nth: u32,
-    /// What tells it from all others.
+    /// A number that identifies this queue pair among all others.
     ordinal: u64,
-    /// The indices of its flows: requests, and responses.
+    /// The indices of its two flows: requests and responses.
     flows: [Option<usize>; 2],
 }
 
-/// More queue pairs than this are treated as one: packets with arbitrary numbers may arrive.
+/// The maximum number of queue pairs told apart. All others count as one per destination, because
+/// packets with arbitrary numbers may arrive.
 const MAX_QPS: usize = 1 << 14;
 
-/// PSNs of a flow whose repetitions are counted. More than a window has.
+/// The number of repeated PSNs that a flow remembers. It exceeds the number of PSNs in a window.
 const MAX_REPEATED: usize = 1 << 13;
 
 #[derive(Debug)]
 struct Flow {
     first: Option<Psn>,
-    /// The largest PSN so far, as distance from the first.
+    /// The largest PSN so far, as a distance from the first.
     largest: Option<u64>,
-    /// How often PSNs came again, by their distances.
+    /// The number of repetitions of each PSN, by its distance from the first.
     repetitions: HashMap<u64, u64>,
     states: Vec<RuleState>,
 }
 
-/// What one rule has done in one flow.
+/// The counts of one rule in one flow.
 #[derive(Clone, Debug, Default)]
 struct RuleState {
-    /// Packets that it could have hit.
+    /// Packets that the rule could have hit.
     seen: u64,
     hits: u64,
-    /// Packets of the present burst that are still to be hit.
+    /// Packets of the current burst that are still to be hit.
     burst_left: u32,
 }
 
@@ -92,7 +96,7 @@ impl Decider {
         Self { seed, rules, direction, counts, qps, appeared: [0; 2], flows }
     }
 
-    /// Replaces the rules. Flows keep their numbers; the counts of the rules begin anew.
+    /// Replaces the rules. Flows keep their indices; the counts of the rules start at 0 again.
     pub(super) fn set_rules(&mut self, rules: Arc<[FaultRule]>) {
         for flow in &mut self.flows {
             flow.states = vec![RuleState::default(); rules.len()];
@@ -101,8 +105,8 @@ impl Decider {
         self.rules = rules;
     }
 
-    /// Decides about the next packet. Rules are applied in order; a packet that is dropped is not seen
-    /// by later ones.
+    /// Decides what happens to the next packet. Rules apply in order. If a rule drops the packet,
+    /// later rules neither see nor count it.
     pub(super) fn decide(&mut self, net: &NetHeader, bytes: &[u8]) -> Fate {
         let packet = Packet::parse(bytes).ok();
         let response = packet.as_ref().is_some_and(|packet| packet.info().is_response());
@@ -159,14 +163,15 @@ impl Decider {
     }
 }
 
-/// Where in its flow a packet stands.
+/// The position of a packet in its flow.
 struct Place {
     distance: u64,
     repetition: u64,
 }
 
 impl Place {
-    /// Randomness for this place, of one rule, one direction and one flow.
+    /// Returns the random numbers for this position. `parts` identifies a rule, a direction and a
+    /// flow.
     fn rng(&self, seed: u64, parts: &[u64]) -> Rng {
         let parts = parts.iter().copied().chain([self.distance, self.repetition]);
         Rng::new(parts.fold(seed, |state, part| Rng::new(state ^ part).next()))
@@ -180,14 +185,14 @@ impl Flow {
     }
 
     fn place(&mut self, psn: Option<Psn>) -> Place {
-        // What is no packet always has the same place, again and again.
+        // Bytes that are no valid packet count as repetitions of one PSN.
         let psn = psn.unwrap_or_default();
         let first = *self.first.get_or_insert(psn);
         let Some(largest) = self.largest else {
             self.largest = Some(0);
             return Place { distance: 0, repetition: 0 };
         };
-        // PSNs have 24 bits; the distance has more, so that it does not wrap.
+        // PSNs wrap at 24 bits. The distance is a `u64`, so it does not wrap.
         let newest = first.add(u32::try_from(largest & 0xff_ffff).unwrap_or(0));
         let distance = largest.saturating_add_signed(i64::from(psn.diff(newest)));
         if distance > largest {
@@ -204,7 +209,7 @@ impl Flow {
 }
 
 impl RuleState {
-    /// Whether the rule hits the next packet that it could hit.
+    /// Returns whether the rule hits the next packet that its filter matches.
     fn hit(&mut self, rule: &FaultRule, rng: &mut Rng) -> bool {
         self.seen += 1;
         if self.seen <= rule.after {
@@ -217,7 +222,8 @@ impl RuleState {
                 true
             }
             FaultAmount::Share(share) => {
-                // A burst begins rarely enough for the share to be that of the packets.
+                // Bursts start rarely enough that `share` of all packets is hit, not `share` of the
+                // bursts.
                 let (share, all) = (u64::from(share), u64::from(FaultAmount::MILLION));
                 let length = u64::from(rule.burst.max(1));
                 let begins = rng.below(share + length * all.saturating_sub(share)) < share;
@@ -232,7 +238,7 @@ impl RuleState {
     }
 }
 
-/// Whether the filter lets a rule hit this packet.
+/// Returns whether the filter matches this packet.
 fn matches(
     only: &PacketFilter,
     net: &NetHeader,
@@ -240,7 +246,7 @@ fn matches(
     nth: u32,
     distance: u64,
 ) -> bool {
-    /// An empty list fits everything.
+    /// Returns whether an entry matches; an empty list matches everything.
     fn any<T>(list: &[T], fits: impl FnMut(&T) -> bool) -> bool {
         list.is_empty() || list.iter().any(fits)
     }

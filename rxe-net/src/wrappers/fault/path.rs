@@ -1,5 +1,5 @@
-//! One direction of a link with faults: packets go in, and come out when they are due. It has no clock:
-//! its user says what time it is.
+//! One direction of a link with faults. Packets enter it, and leave it when they are due. The path
+//! has no clock: its user passes the time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -15,25 +15,25 @@ use super::rules::{FaultAction, FaultRule};
 use crate::rng::Rng;
 use crate::wrappers::pcap::Direction;
 
-/// A packet that is due, or will be.
+/// A packet and the time at which it is due.
 #[derive(Debug)]
 struct Delivery {
     at: Time,
-    /// Packets that are due at the same time leave in this order.
+    /// Breaks ties: packets that are due simultaneously leave in this order.
     order: u64,
     net: NetHeader,
     bytes: Vec<u8>,
 }
 
-/// One direction of a link with faults, without a device: the packets on their way.
+/// One direction of a simulated link: the packets in transit and their faults.
 #[derive(Debug)]
 pub struct FaultPath {
     decider: Decider,
-    /// How many packets may be on their way simultaneously. Others are lost, as from a full queue.
+    /// The maximum number of packets in transit. Others are lost, as from a full queue.
     room: usize,
     queue: BinaryHeap<Delivery>,
     order: u64,
-    /// When the newest packet of each flow is due.
+    /// The latest due time of each flow. Later packets of the flow are not due before.
     latest: Vec<Time>,
     held: Vec<Held>,
     counters: PathCounters,
@@ -44,13 +44,13 @@ pub struct FaultPath {
 pub struct PathCounters {
     /// Packets that entered the path.
     pub sent: u64,
-    /// Packets that were lost, also for want of room.
+    /// Packets that were dropped by a rule or because the path was full.
     pub lost: u64,
-    /// Packets that arrive twice.
+    /// Packets that were duplicated.
     pub duplicated: u64,
     /// Packets that were held back so that later ones overtake them.
     pub reordered: u64,
-    /// Packets with flipped bits or without their end.
+    /// Packets with flipped bits or a truncated end.
     pub corrupted: u64,
     /// Packets that were marked "congestion experienced".
     pub marked: u64,
@@ -60,7 +60,7 @@ pub struct PathCounters {
 #[derive(Debug)]
 struct Held {
     flow: usize,
-    /// How many are still to overtake it.
+    /// The number of packets of the flow that are still to overtake this one.
     left: u32,
     until: Time,
     net: NetHeader,
@@ -68,8 +68,8 @@ struct Held {
 }
 
 impl FaultPath {
-    /// A path with these faults and room for any number of packets. The same seed and the same packets
-    /// give the same faults.
+    /// Creates a path with these rules and room for any number of packets. The same seed and the
+    /// same packets give the same faults.
     pub fn new(seed: u64, rules: &[FaultRule], direction: Direction) -> Self {
         let counts = Arc::new(FaultCounts::new(rules.len()));
         Self::with_counts(seed, rules.into(), direction, counts, usize::MAX)
@@ -87,24 +87,25 @@ impl FaultPath {
         Self { decider, room, queue, order: 0, latest, held, counters: PathCounters::default() }
     }
 
-    /// Replaces the rules, for packets that enter from now on. `amount` and `after` count anew.
+    /// Replaces the rules for packets that enter from now on. The counts behind `amount` and
+    /// `after` start at 0 again.
     pub fn set_rules(&mut self, rules: &[FaultRule]) {
         self.decider.set_rules(rules.into());
     }
 
-    /// Returns what happened to the packets so far.
+    /// Returns the counts of what happened to packets so far.
     pub fn counters(&self) -> PathCounters {
         self.counters
     }
 
-    /// Takes the packets of a frame.
+    /// Adds the packets of a frame to the path.
     pub fn take(&mut self, now: Time, frame: &Frame<'_>) {
         for (net, bytes) in frame.packets() {
             self.take_packet(now, net, bytes);
         }
     }
 
-    /// Takes a packet: its headers, and its bytes from BTH to ICRC.
+    /// Adds a packet to the path: its headers, and its bytes from BTH to ICRC.
     pub(crate) fn take_packet(&mut self, now: Time, mut net: NetHeader, bytes: &[u8]) {
         self.counters.sent += 1;
         let fate = self.decider.decide(&net, bytes);
@@ -114,7 +115,7 @@ impl FaultPath {
         }
         let mut bytes = bytes.to_vec();
         let (mut delay, mut copies, mut overtaken_by) = (Duration::ZERO, 1, 0);
-        // What earlier rules do to a packet that a later one drops is not counted.
+        // Counted in a copy: if a later rule drops the packet, only the loss counts.
         let mut counters = self.counters;
         for (action, random) in fate.hits {
             let mut rng = Rng::new(random);
@@ -169,13 +170,14 @@ impl FaultPath {
         self.overtake(fate.flow, due);
     }
 
-    /// The time of the next delivery.
+    /// Returns the time at which the next packet is due.
     pub fn next_delivery(&self) -> Option<Time> {
         let held = self.held.iter().map(|held| held.until);
         held.chain(self.queue.peek().map(|next| next.at)).min()
     }
 
-    /// The next packet that is due at `now`: its headers, and its bytes from BTH to ICRC.
+    /// Removes the next packet that is due at `now`. Returns its headers, and its bytes from BTH to
+    /// ICRC.
     pub fn pop(&mut self, now: Time) -> Option<(NetHeader, Vec<u8>)> {
         while let Some(at) = self.held.iter().position(|held| held.until <= now) {
             let Held { until, net, bytes, .. } = self.held.remove(at);
@@ -187,14 +189,14 @@ impl FaultPath {
         self.queue.pop().map(|due| (due.net, due.bytes))
     }
 
-    /// Returns the next packet, if it is due at `now`. [`FaultPath::pop`] must have been called with this
-    /// time or a later one.
+    /// Returns the next packet that is due at `now` without removing it. Call [`FaultPath::pop`]
+    /// with this time or a later one before, so that held packets are queued.
     pub(crate) fn peek(&self, now: Time) -> Option<(&NetHeader, &[u8])> {
         let next = self.queue.peek().filter(|next| next.at <= now)?;
         Some((&next.net, &next.bytes))
     }
 
-    /// A packet of this flow, due at `due`, passes those that are held back.
+    /// Notes that a packet of this flow, due at `due`, overtakes the flow's held packets.
     fn overtake(&mut self, flow: usize, due: Time) {
         for held in self.held.iter_mut().filter(|held| held.flow == flow) {
             held.left -= 1;

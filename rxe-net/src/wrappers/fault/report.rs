@@ -1,4 +1,4 @@
-//! What the rules have done.
+//! Counts of what the rules have done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,19 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::rules::FaultRule;
 use crate::wrappers::pcap::Direction;
 
-/// A handle to what a [`crate::Fault`] has done, for any thread, during and after its life.
+/// A handle for the counts of a [`crate::Fault`]. Any thread may read it, and it outlives the
+/// backend.
 #[derive(Clone, Debug, Default)]
 pub struct FaultReport {
     rules: Arc<[FaultRule]>,
     counts: Arc<FaultCounts>,
 }
 
-/// How many packets one rule has hit in one direction.
+/// The number of packets that one rule has hit in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultTally {
-    /// Packets that it could have hit: those that its filter fits.
+    /// Packets that the rule's filter matched.
     pub seen: u64,
-    /// Packets that it has hit.
+    /// Packets that the rule has hit.
     pub hit: u64,
 }
 
@@ -27,7 +28,7 @@ impl FaultReport {
         Self { rules, counts }
     }
 
-    /// Each rule, with what it did to packets that arrived and to those that left.
+    /// Returns each rule with its counts for inbound and for outbound packets.
     pub fn tallies(&self) -> impl Iterator<Item = (&FaultRule, [FaultTally; 2])> {
         let both = [Direction::Inbound, Direction::Outbound];
         (0..).zip(self.rules.iter()).map(move |(number, rule)| {
@@ -35,13 +36,13 @@ impl FaultReport {
         })
     }
 
-    /// Packets that were lost because too many were delayed at the same time.
+    /// Returns the number of packets lost because too many were delayed simultaneously.
     pub fn overflowed(&self) -> u64 {
         self.counts.overflowed.load(Ordering::Relaxed)
     }
 }
 
-/// The counters behind a report.
+/// The counters of a report, shared between its handles and the paths.
 #[derive(Debug, Default)]
 pub(super) struct FaultCounts {
     rules: Vec<[[AtomicU64; 2]; 2]>,
@@ -54,7 +55,7 @@ impl FaultCounts {
         Self { rules, overflowed: AtomicU64::new(0) }
     }
 
-    /// The rule could have hit a packet, and did or did not.
+    /// Counts a packet that the rule's filter matched, and whether the rule hit it.
     pub(super) fn count(&self, rule: usize, direction: Direction, hit: bool) {
         if let Some([seen, hits]) = self.of(rule, direction) {
             seen.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +67,7 @@ impl FaultCounts {
         self.overflowed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Packets hit by all rules.
+    /// Returns the number of hits of all rules.
     pub(super) fn hits(&self) -> u64 {
         let hits = self.rules.iter().flatten().map(|[_, hits]| hits.load(Ordering::Relaxed));
         hits.sum()

@@ -29,7 +29,7 @@ fn ports() -> (FabricPort, FabricPort) {
     (port(A), port(B))
 }
 
-/// A packet of this opcode: a BTH, zeros for the other headers and the ICRC.
+/// Returns a packet with this opcode: a BTH, and zeros for the other headers and the ICRC.
 fn packet(opcode: Opcode, dest_qp: u32, psn: u32) -> Vec<u8> {
     let mut bytes = vec![0; opcode.info().unwrap().header_len + 4];
     bytes[0] = opcode.0;
@@ -42,7 +42,7 @@ fn send(dest_qp: u32, psn: u32) -> Vec<u8> {
     packet(Opcode::RC_SEND_ONLY, dest_qp, psn)
 }
 
-/// The numbers of the packets that the rules hit, of packets to decide about one after another.
+/// Passes the packets to a decider in order, and returns the indices of those that the rules hit.
 fn hits(seed: u64, rules: &[FaultRule], packets: impl IntoIterator<Item = Vec<u8>>) -> Vec<usize> {
     let counts = Arc::new(FaultCounts::new(rules.len()));
     let mut decider = Decider::new(seed, rules.into(), Direction::Outbound, counts);
@@ -84,7 +84,7 @@ fn a_seed_repeats_its_decisions_whatever_the_numbers_are_and_another_makes_other
 #[test]
 fn other_flows_and_repetitions_change_nothing() {
     let alone = hits(1, &[percent(10)], (0..500).map(|psn| send(0x11, psn)));
-    // Between the same packets come those of another queue pair, and responses.
+    // The same packets, mixed with those of another queue pair and with responses.
     let mixed = (0..500).flat_map(|psn| {
         [send(0x11, psn), send(0x22, psn), packet(Opcode::RC_ACKNOWLEDGE, 0x11, psn)]
     });
@@ -93,7 +93,7 @@ fn other_flows_and_repetitions_change_nothing() {
     assert_eq!(of(0).collect::<Vec<_>>(), alone);
     let others = [of(1).collect::<Vec<_>>(), of(2).collect()];
     assert!(others.iter().all(|other| *other != alone) && others[0] != others[1]);
-    // The sender goes back: what was not there before meets the same fate.
+    // The sender retransmits from 50: packets that are sent for the first time meet the same fate.
     let back = (0..100).chain(50..500).map(|psn| send(0x11, psn));
     let back = hits(1, &[percent(10)], back);
     let anew: Vec<_> = back.iter().filter(|i| **i >= 150).map(|i| i - 50).collect();
@@ -136,7 +136,7 @@ fn only_what_the_filter_fits_is_hit() {
                 packet(Opcode::RC_ACKNOWLEDGE, 0x11, 10 + i),
             ]
         });
-        // QP1 does not count, and garbage is no packet.
+        // QP1 does not count as a queue pair, and garbage is no packet.
         let all = [send(1, 0), b"garbage".to_vec()].into_iter().chain(packets);
         hits(1, &[FaultRule { only, ..rule(ALL) }], all)
     };
@@ -161,7 +161,7 @@ fn only_what_the_filter_fits_is_hit() {
     let destinations =
         |ip: &str| PacketFilter { destinations: vec![ip.parse().unwrap()], ..filter() };
     assert_eq!((only(destinations(B)).len(), only(destinations(A)).len()), (14, 0));
-    // Both must fit.
+    // Both filters must match.
     let both = PacketFilter { psns: psns(true, 3, 3).psns, ..opcodes(vec![acks]) };
     assert_eq!(only(both), [13]);
 }
@@ -175,7 +175,8 @@ fn only_ecn_capable_packets_are_marked() {
     assert_eq!(decider.decide(&net(), &send(9, 0)).hits, []);
 }
 
-/// What comes out of a link with these rules at the sender: PSNs, and how many packets were hit.
+/// Sends `count` packets over a link with these rules at the sender. Returns the PSNs that arrive
+/// and the number of packets hit.
 fn through(rules: &[FaultRule], count: u32) -> (Vec<u32>, u64) {
     let (a, mut b) = ports();
     let mut a = Fault::new(a, 7, rules).unwrap();
@@ -261,7 +262,7 @@ fn what_is_damaged_fails_its_check() {
         })
         .unwrap();
     }
-    // Bits may flip back.
+    // Corruption may by chance leave a packet that equals another one.
     assert!(intact < 10, "{intact}");
 }
 

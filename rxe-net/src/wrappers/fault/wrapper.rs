@@ -1,4 +1,4 @@
-//! The wrapper. Delayed packets leave when a timer descriptor says so.
+//! The fault-injecting backend. A timer descriptor becomes readable when a delayed packet is due.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::wrappers::pcap::Direction;
 use rxe_sys::SharedFd;
 use rxe_sys::TimerFd;
 
-/// A backend with faults on its way in and out.
+/// A backend that injects faults into the packets that it receives and sends.
 ///
-/// Packets leave one by one (`burst_segments` is 1), since a burst with holes would no longer have the
-/// IDs that its ICRCs were made for. There is no direct way into shared memory either: packets to
-/// processes of this host are copied into a ring whole, with their ICRCs.
+/// Packets are sent one by one (`burst_segments` is 1). A burst with missing packets would assign
+/// other IPv4 IDs than those that the ICRCs cover. There is no direct path into shared memory
+/// either: packets to processes on this host are copied into a ring whole, with their ICRCs.
 pub struct Fault<B> {
     pub(super) inner: B,
     start: Instant,
@@ -29,7 +29,7 @@ pub struct Fault<B> {
     outbound: FaultPath,
     rules: Arc<[FaultRule]>,
     counts: Arc<FaultCounts>,
-    /// Packets that are due and that `inner` has not taken yet.
+    /// Packets that are due but not yet accepted by `inner`.
     ready: TxBatch,
     /// Readable when a delayed packet is due.
     timer: TimerFd,
@@ -38,18 +38,18 @@ pub struct Fault<B> {
     bytes_received: u64,
 }
 
-/// Packets that may be on their way in one direction simultaneously.
+/// The maximum number of packets that may be in transit in one direction. Others are lost.
 pub(super) const MAX_PACKETS: usize = 1 << 16;
 
-/// Time after which packets that a full socket did not take are sent again.
+/// The time after which packets that `inner` could not send are sent again.
 const RETRY: Duration = Duration::from_millis(1);
 
 impl<B: Backend> Fault<B> {
-    /// Applies the rules to what `inner` receives and sends. The same seed and the same packets give the
-    /// same faults.
+    /// Creates a backend that applies the rules to the packets of `inner`. The same seed and the
+    /// same packets give the same faults.
     ///
     /// # Errors
-    /// The process or the system has no descriptor left.
+    /// Fails if the process or the kernel has no file descriptor left.
     pub fn new(inner: B, seed: u64, rules: &[FaultRule]) -> Result<Self, NetError> {
         let mut capabilities = inner.capabilities().clone();
         capabilities.tx.burst_segments = 1;
@@ -74,7 +74,7 @@ impl<B: Backend> Fault<B> {
         })
     }
 
-    /// What the rules have done. It stays readable when this backend is gone.
+    /// Returns a report of what the rules do. It remains readable after this backend is dropped.
     pub fn report(&self) -> FaultReport {
         FaultReport::new(Arc::clone(&self.rules), Arc::clone(&self.counts))
     }
@@ -83,7 +83,7 @@ impl<B: Backend> Fault<B> {
         Time::ZERO + self.start.elapsed()
     }
 
-    /// Hands packets that are due to `inner`.
+    /// Sends packets that are due through `inner`.
     fn pass_out(&mut self, now: Time) -> Result<SendStatus, NetError> {
         loop {
             while !self.ready.is_full()
@@ -134,12 +134,12 @@ impl<B: Backend> Backend for Fault<B> {
         }
         self.packets_received += packets as u64;
         if blocked {
-            // The packets that are due cannot leave: being woken at once would not help.
+            // Packets that are due cannot be sent, so an immediate wake-up would be useless.
             self.timer.set_after(Some(RETRY));
         } else {
             self.set_timer(now);
         }
-        // If all that arrived was lost there may be more.
+        // If every packet of this call was lost or delayed, more may wait in `inner`.
         Ok(if packets == 0 { arrived } else { packets })
     }
 
@@ -153,7 +153,8 @@ impl<B: Backend> Backend for Fault<B> {
             self.outbound.take(now, &frame);
         }
         batch.mark_sent(batch.pending().len());
-        // The batch is taken. Packets that cannot leave now are sent when the timer expires.
+        // The whole batch is accepted. Packets that cannot be sent now are sent when the timer
+        // expires.
         match self.pass_out(now)? {
             SendStatus::Done => self.set_timer(now),
             SendStatus::Blocked | SendStatus::Congested => self.timer.set_after(Some(RETRY)),

@@ -44,8 +44,7 @@ const STATISTICS: usize = 40;
 /// The text in a comment after the number of packets that are missing before its packet.
 const MISSING: &str = " packets before this one are missing";
 
-/// Returns how many packets are missing before the packet with this comment, if the comment says
-/// so.
+/// Returns how many packets this comment says are missing before its packet, if it says so.
 pub fn missing_before(comment: &str) -> Option<u64> {
     let (number, rest) = comment.split_once(MISSING)?;
     rest.starts_with(':').then(|| number.parse().ok()).flatten()
@@ -58,7 +57,8 @@ pub(super) struct Capture {
     pub(super) output: Arc<Output>,
     pub(super) path: PathBuf,
     max_bytes: u64,
-    /// Packets that are not written yet, because comments may be added. Their bytes are in `bytes`.
+    /// Packets that are not written yet, because comments may still be added. Their bytes are in
+    /// `bytes`.
     held: Vec<HeldFrame>,
     bytes: Vec<u8>,
     /// Comments on packets that are to be sent, by PSN.
@@ -67,9 +67,10 @@ pub(super) struct Capture {
     pub(super) nak: Option<Psn>,
     /// Packets dropped since the last packet that was written.
     dropped: u64,
-    /// The file has old content, which is kept until the first packet.
+    /// Whether the file has old content, which is kept until the first packet.
     patient: bool,
-    /// Another process reads the capture. While it has no room, packets are not even inspected.
+    /// Whether another process reads the capture. If so, packets are not even inspected while the
+    /// queue is full.
     live: bool,
     pub(super) status: PcapStatus,
 }
@@ -83,7 +84,7 @@ struct HeldFrame {
     to: usize,
     /// The index of the packet's burst in the batch, if it is to be sent with one.
     burst: Option<usize>,
-    /// The packet is the first of its frame.
+    /// Whether the packet is the first of its frame.
     first: bool,
     psn: Option<Psn>,
     comments: Vec<String>,
@@ -121,7 +122,7 @@ impl Capture {
         Self { live: true, ..Self::of_file(writer, output, PathBuf::new(), u64::MAX, false) }
     }
 
-    /// Returns whether packets should be inspected: there is room for those of a call.
+    /// Returns whether packets should be inspected: there is room for the packets of one call.
     pub(super) fn accepts(&self) -> bool {
         !self.live || self.writer.is_some() && self.output.has_room(CALL)
     }
@@ -180,7 +181,7 @@ impl Capture {
         }
     }
 
-    /// Adds a comment to the NAK that was commented last, if it is still held.
+    /// Adds a comment to the last NAK that got a comment, if it is still held.
     pub(super) fn comment_nak(&mut self, text: String) {
         if let Some(psn) = self.nak.take() {
             self.comment_received(Some(psn), text);
@@ -195,8 +196,7 @@ impl Capture {
         self.announced.push_back((psn, text));
     }
 
-    /// Removes held packets of the burst with index `bursts` and of later ones: they are not sent
-    /// yet.
+    /// Removes held packets of bursts that were not sent: those with index `bursts` and above.
     pub(super) fn keep_bursts(&mut self, bursts: usize) {
         self.held.retain(|held| held.burst.is_none_or(|burst| burst < bursts));
     }
@@ -328,8 +328,8 @@ fn with_id(net: NetHeader, packet: &[u8]) -> NetHeader {
     }
 }
 
-/// Derives a locally administered Ethernet address from an IP address. Different for most
-/// addresses.
+/// Derives a locally administered Ethernet address from the last four bytes of an IP address. It
+/// differs for most addresses.
 fn mac(ip: IpAddr) -> Mac {
     let [a, b, c, d] = match ip {
         IpAddr::V4(ip) => ip.octets(),

@@ -45,7 +45,7 @@ impl PcapHandle {
             Event::CommunicationEstablished { .. } | Event::ResponderFailed { .. } => {
                 self.comment_received(None, text);
             }
-            // Follows the NAK that caused the failure. After a timeout there is no NAK.
+            // This event follows the NAK that caused the failure. After a timeout there is no NAK.
             Event::RequestFailed { .. } => self.lock().comment_nak(text),
             // Other events do not concern a single packet.
             _ => {}

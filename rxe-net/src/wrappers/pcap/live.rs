@@ -24,12 +24,12 @@ struct Session {
     output: Arc<Output>,
     stream: CaptureStream,
     taps: Mutex<Vec<Weak<Mutex<Capture>>>>,
-    /// Creates the last message from the number of dropped packets.
+    /// Creates the text of the last message from the number of dropped packets.
     last: fn(u64) -> Vec<u8>,
 }
 
 const CAPACITY: usize = 4 << 20;
-/// How long the end of a capture may wait for the reader.
+/// How long the end of a capture may wait for a lock or for the reader.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 impl LiveCapture {
@@ -41,7 +41,7 @@ impl LiveCapture {
         Self(Arc::new(Session { output, stream, taps: Mutex::default(), last }))
     }
 
-    /// Starts to send. Packets that the taps have captured before wait until then.
+    /// Starts to send. Packets that the taps capture before this call wait in the queue.
     ///
     /// # Errors
     /// The kernel has no memory or no thread left.
@@ -65,7 +65,7 @@ impl LiveCapture {
         self.0.output.has_ended() || self.0.stream.is_gone()
     }
 
-    /// Ends the capture. Waits some tenths of a second for the reader to read the rest.
+    /// Ends the capture. Waits at most 300 ms for the reader to read the rest.
     pub fn end(&self) {
         self.0.end();
     }

@@ -1,5 +1,5 @@
-//! The thread that writes a capture. Thanks to it, traffic never waits for a disk or for the reader
-//! of a live capture.
+//! The thread that writes a capture. Traffic never waits for a disk or for the reader of a live
+//! capture.
 //!
 //! Invariants: the queue is bounded, because its users check for room before they queue bytes.
 //! Bytes reach the file in the order in which they were queued.
@@ -17,8 +17,8 @@ use rxe_sys::{lower_priority, spawn_thread};
 /// The maximum number of bytes that may wait to be written.
 pub(super) const CAPACITY: usize = 32 << 20;
 
-/// A handle of the thread. When it is closed or dropped, the thread writes the queued bytes and
-/// ends.
+/// A handle of the writing thread. When the handle is closed or dropped, the thread writes the
+/// queued bytes and ends.
 pub(super) struct Output(Arc<Shared>);
 
 struct Shared {
@@ -31,9 +31,9 @@ struct Shared {
     capacity: usize,
     /// The number of bytes in the queue and being written.
     bytes: AtomicUsize,
-    /// The number of packets for which there was no room.
+    /// The number of packets that were dropped because the queue was full.
     dropped: AtomicU64,
-    /// The output is closed, or has failed.
+    /// Whether the output is closed or has failed.
     ended: AtomicBool,
     /// The process that the thread belongs to: a forked child has no such thread.
     process: u32,
@@ -42,11 +42,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Piece>,
-    /// The thread is writing.
+    /// Whether the thread is writing.
     writing: bool,
-    /// The capture has ended; the thread ends when everything is written.
+    /// Whether the capture has ended. If so, the thread ends when everything is written.
     closed: bool,
-    /// There is no thread: it has ended, or was not started yet.
+    /// Whether there is no thread, because it has ended or was not started yet.
     no_thread: bool,
     failed: Option<String>,
 }
@@ -96,7 +96,7 @@ impl Output {
         self.0.bytes.load(Ordering::Relaxed) + bytes <= self.0.capacity
     }
 
-    /// Queues bytes.
+    /// Queues bytes without a check for room.
     pub(super) fn push(&self, bytes: Vec<u8>) {
         self.0.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         self.0.lock().queue.push_back(Piece::Bytes(bytes));
@@ -109,27 +109,28 @@ impl Output {
         self.0.queued.notify_one();
     }
 
-    /// Counts packets that found no room.
+    /// Counts packets that were dropped because the queue was full.
     pub(super) fn add_dropped(&self, packets: usize) {
         self.0.dropped.fetch_add(packets as u64, Ordering::Relaxed);
     }
 
-    /// Returns the number of packets that found no room, of all captures that write here.
+    /// Returns the number of dropped packets of all captures that write here.
     pub(super) fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Returns whether nothing more will be written than what is queued.
+    /// Returns whether the output accepts no more than what is queued.
     pub(super) fn has_ended(&self) -> bool {
         self.0.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns the error if the file could not be written.
+    /// Returns why the file could not be written, if it could not.
     pub(super) fn failed(&self) -> Option<String> {
         self.0.lock().failed.clone()
     }
 
-    /// Waits until everything queued is in the file.
+    /// Waits until everything queued is in the file. Does nothing in a forked child, which has no
+    /// writing thread.
     pub(super) fn flush(&self) {
         if std::process::id() != self.0.process {
             return;

@@ -1,5 +1,4 @@
-//! Captures the packets of a backend from outside. These are received packets, sent packets, and
-//! packets on the direct path.
+//! Captures the packets that a backend receives, sends, and moves on its direct path.
 //!
 //! While a live capture has no room, packets bypass it and are only counted.
 
@@ -15,7 +14,7 @@ use crate::error::NetError;
 /// The point where a capture sees the packets of one backend.
 pub struct Tap {
     handle: PcapHandle,
-    /// The buffer in which packets are put together.
+    /// The buffer in which headers, payload and ICRC of a packet are put together.
     whole: Vec<u8>,
 }
 
@@ -37,7 +36,7 @@ impl Tap {
     /// Calls [`Backend::receive`] and captures the packets.
     ///
     /// # Errors
-    /// As [`Backend::receive`].
+    /// Fails if [`Backend::receive`] fails.
     pub fn receive<B: Backend + ?Sized>(
         &mut self,
         backend: &mut B,
@@ -78,7 +77,7 @@ impl Tap {
     /// Calls [`Backend::send`] and captures the packets that it sends.
     ///
     /// # Errors
-    /// As [`Backend::send`].
+    /// Fails if [`Backend::send`] fails.
     pub fn send<B: Backend + ?Sized>(
         &mut self,
         backend: &mut B,

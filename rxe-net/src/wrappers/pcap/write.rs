@@ -1,5 +1,5 @@
 //! Writes the blocks of a pcapng file (draft-ietf-opsawg-pcapng). They have the machine's byte
-//! order, and times in nanoseconds.
+//! order and times in nanoseconds.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl<W: Write> PcapWriter<W> {
     /// Starts a capture of the interface `name`.
     ///
     /// # Errors
-    /// Those of writing to `out`.
+    /// Fails if writing to `out` fails.
     pub fn new(out: W, name: &str) -> io::Result<Self> {
         let mut writer = Self::without_interfaces(out)?;
         writer.add_interface(name, "")?;
@@ -77,7 +77,7 @@ impl<W: Write> PcapWriter<W> {
     /// Starts a capture. Add each interface before its first packet.
     ///
     /// # Errors
-    /// Those of writing to `out`.
+    /// Fails if writing to `out` fails.
     pub fn without_interfaces(out: W) -> io::Result<Self> {
         let mut writer = Self::continued(out);
         writer.write_block(SECTION_HEADER, |b| {
@@ -95,7 +95,7 @@ impl<W: Write> PcapWriter<W> {
     /// Adds an interface. The description may be empty.
     ///
     /// # Errors
-    /// Those of the inner writer.
+    /// Fails if the inner writer fails.
     pub fn add_interface(&mut self, name: &str, description: &str) -> io::Result<()> {
         self.write_block(INTERFACE, |b| {
             b.extend(ETHERNET.to_ne_bytes());
@@ -114,7 +114,7 @@ impl<W: Write> PcapWriter<W> {
     /// Appends a packet.
     ///
     /// # Errors
-    /// Those of the inner writer, or the frame is too long.
+    /// Fails if the inner writer fails or the frame is too long.
     pub fn write(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
         self.block.clear();
         let len = packet.append_to(&mut self.block)?;
@@ -123,11 +123,12 @@ impl<W: Write> PcapWriter<W> {
         Ok(())
     }
 
-    /// Appends the number of an interface's packets that are missing because they arrived too fast.
+    /// Appends the number of packets of an interface that the capture dropped. `at` is the time
+    /// since 1970.
     /// `at` is the time since 1970.
     ///
     /// # Errors
-    /// Those of the inner writer.
+    /// Fails if the inner writer fails.
     pub fn write_statistics(
         &mut self,
         interface: u32,
@@ -172,7 +173,7 @@ impl<W: Write> PcapWriter<W> {
 }
 
 impl PcapWriter<Vec<u8>> {
-    /// Like [`PcapWriter::write`], with one copy less.
+    /// Like [`PcapWriter::write`], but without a copy, since the output is in memory.
     pub(super) fn append(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
         self.written += u64::from(packet.append_to(&mut self.out)?);
         Ok(())

@@ -1,7 +1,7 @@
-//! The language that describes faults of packets, such as `drop 1%; only opcode=send`.
+//! The language that describes packet faults, such as `drop 1%; only opcode=send`.
 //!
-//! docs/en/reference/faults.md describes the language. Faults at the verbs are clauses of the same
-//! descriptions: [`rules`] leaves them to its caller.
+//! docs/en/reference/faults.md describes the language. A description may also contain faults at the
+//! verbs, which [`rules`] leaves to its caller.
 
 mod parse;
 mod values;

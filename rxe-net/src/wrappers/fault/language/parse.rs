@@ -1,7 +1,7 @@
-//! Reads a description.
+//! Parses a description of faults.
 //!
-//! A clause is a fault with its conditions, or conditions alone. Conditions alone hold for all faults
-//! of the description that do not have the same condition themselves.
+//! A clause is a fault with optional conditions, or conditions alone. A condition that stands alone
+//! applies to each fault of the description that does not set that condition itself.
 
 use super::super::rules::{FaultAction, FaultAmount, FaultRule, PacketFilter};
 use super::values;
@@ -10,7 +10,7 @@ use crate::wrappers::pcap::Direction;
 
 type Result<T> = std::result::Result<T, FaultError>;
 
-/// Faults in one description.
+/// The maximum number of faults in one description.
 const MAX_RULES: usize = 32;
 
 const FAULTS: &str = "drop, dup, reorder, delay, corrupt, ecn, wc=, errno=, async= or slow cq";
@@ -18,7 +18,8 @@ const PACKET_FAULTS: &str = "drop, dup, reorder, delay, corrupt or ecn";
 const CONDITIONS: &str = "only, after or burst";
 const KEYS: &str = "qp=, opcode=, psn= or dst=";
 
-/// Reads a description. `verbs` reads a clause that is a fault at the verbs.
+/// Parses a description and returns its packet faults. Calls `verbs` to parse each clause that is a
+/// fault at the verbs.
 ///
 /// # Errors
 /// Fails if the description has a mistake, or if `verbs` fails.
@@ -29,7 +30,7 @@ pub fn rules(
     let mut general = Conditions::default();
     let mut faults = Vec::new();
     let mut verbs_faults = 0;
-    // The first condition that stands alone.
+    // The first word of the first clause that has conditions only.
     let mut alone = None;
     for mut clause in clauses(text) {
         let first = clause.peek().unwrap_or(Word { text: "", column: 1 });
@@ -57,7 +58,7 @@ pub fn rules(
     Ok(faults.into_iter().map(|fault| fault.with(&general)).collect())
 }
 
-/// Returns whether a clause with this first word is a fault at the verbs.
+/// Returns whether a clause that begins with this word is a fault at the verbs.
 fn is_verbs_fault(first: Word<'_>) -> bool {
     let key = first.split_once("=").map(|(key, _)| key.text);
     first.text == "slow" || key.is_some_and(|key| matches!(key, "wc" | "errno" | "async"))
@@ -70,7 +71,7 @@ struct Parsed<'t> {
 }
 
 impl Parsed<'_> {
-    /// The rule, with the conditions that hold for all and that it does not have itself.
+    /// Returns the rule with its own conditions, and the general ones where it has none.
     fn with(self, general: &Conditions<'_>) -> FaultRule {
         let Self { mut rule, own } = self;
         rule.after = own.after.or(general.after).unwrap_or(0);
@@ -90,7 +91,8 @@ impl Parsed<'_> {
     }
 }
 
-/// Reads a whole clause that is a fault. `None` if it is conditions alone; then nothing is read.
+/// Parses a whole clause that is a packet fault. Returns `None`, and reads nothing, if the clause
+/// has conditions only.
 fn fault<'t>(clause: &mut Clause<'t>) -> Result<Option<Parsed<'t>>> {
     let direction = direction(clause);
     let word = match clause.peek() {
@@ -130,7 +132,7 @@ fn fault<'t>(clause: &mut Clause<'t>) -> Result<Option<Parsed<'t>>> {
     Ok(Some(Parsed { rule: FaultRule { direction, ..FaultRule::new(action, amount) }, own }))
 }
 
-/// Reads `in:` or `out:`, which may be joined with the next word.
+/// Parses `in:` or `out:`. White space before the next word is optional.
 fn direction(clause: &mut Clause<'_>) -> Option<Direction> {
     let word = clause.peek()?;
     let ways = [("in:", Direction::Inbound), ("out:", Direction::Outbound)];
@@ -142,7 +144,7 @@ fn direction(clause: &mut Clause<'_>) -> Option<Direction> {
     Some(direction)
 }
 
-/// Reads how many packets are hit; all if nothing is said.
+/// Parses how many packets are hit: all of them if there is no amount.
 fn amount(clause: &mut Clause<'_>) -> Result<FaultAmount> {
     match clause.peek() {
         Some(word) if values::begins_as_number(word) => {
@@ -163,7 +165,7 @@ fn is_condition(word: Word<'_>) -> bool {
     matches!(word.text, "only" | "after" | "burst")
 }
 
-/// Which packets are hit.
+/// The conditions under which packets are hit.
 #[derive(Default)]
 struct Conditions<'t> {
     only: PacketFilter,
@@ -172,7 +174,7 @@ struct Conditions<'t> {
 }
 
 impl<'t> Conditions<'t> {
-    /// Reads the rest of a clause.
+    /// Parses the rest of a clause.
     fn read(&mut self, clause: &mut Clause<'t>) -> Result<()> {
         while let Some(word) = clause.next() {
             match word.text {
@@ -194,7 +196,7 @@ impl<'t> Conditions<'t> {
         Ok(())
     }
 
-    /// Reads `qp=… opcode=…`, at least one of them.
+    /// Parses what follows `only`: one or more of `qp=…`, `opcode=…`, `psn=…` and `dst=…`.
     fn read_only(&mut self, clause: &mut Clause<'_>) -> Result<()> {
         let mut word = clause.expect(&format!("a condition ({KEYS})"))?;
         loop {
@@ -217,7 +219,7 @@ impl<'t> Conditions<'t> {
     }
 }
 
-/// Reads a list of values.
+/// Parses a list of values separated by commas. Fails if the key was given before.
 fn fill<T>(
     list: &mut Vec<T>,
     key: Word<'_>,
@@ -231,7 +233,7 @@ fn fill<T>(
     Ok(())
 }
 
-/// Fails if something is said again.
+/// Fails unless this is the first occurrence of the word.
 fn once(word: Word<'_>, first: bool) -> Result<()> {
     if first { Ok(()) } else { Err(FaultError::new(word, "said twice: say it once")) }
 }

@@ -1,4 +1,4 @@
-//! Amounts, times, and the values of filters.
+//! Parses amounts, times, and the values of filters.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::words::{FaultError, Word};
 
 type Result<T> = std::result::Result<T, FaultError>;
 
-/// Numbers of packets are at most this.
+/// The largest number of packets that a description may contain.
 const MAX_COUNT: u64 = 1_000_000_000_000;
-/// A delay is at most this.
+/// The longest delay that a description may contain.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// An asynchronous event comes after this at most.
+/// The longest time before an asynchronous event that a description may contain.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The kinds of opcodes that have a name for all services.
+/// The names of opcode kinds. Each stands for the opcodes of all transport services.
 pub const KINDS: [(&str, OpKind); 10] = [
     ("send", OpKind::Send),
     ("write", OpKind::Write),
@@ -32,7 +32,8 @@ pub const KINDS: [(&str, OpKind); 10] = [
     ("flush", OpKind::Flush),
 ];
 
-/// Units of time, in nanoseconds.
+/// The units of time and their lengths in nanoseconds. Both Unicode characters for "micro" are
+/// accepted.
 pub const UNITS: [(&str, u64); 6] = [
     ("ns", 1),
     ("us", 1_000),
@@ -42,12 +43,12 @@ pub const UNITS: [(&str, u64); 6] = [
     ("s", 1_000_000_000),
 ];
 
-/// Whether a word is meant as a number.
+/// Returns whether a word is meant as a number, valid or not.
 pub(super) fn begins_as_number(word: Word<'_>) -> bool {
     word.text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
 }
 
-/// A percentage, or a number of packets. 0 is for a run without faults beside others with some.
+/// Parses a percentage or a number of packets. `0` is accepted for a control run without faults.
 pub(super) fn amount(word: Word<'_>) -> Result<FaultAmount> {
     let wrong = |why| Err(FaultError::new(word, why));
     if word.text == "0" {
@@ -67,7 +68,7 @@ pub(super) fn amount(word: Word<'_>) -> Result<FaultAmount> {
     }
 }
 
-/// A number of packets, from 1 to `most`.
+/// Parses a number of packets from 1 to `most`.
 fn count_up_to(word: Word<'_>, most: u64) -> Result<u64> {
     let number = word.text.parse().ok().filter(|count| (1..=most).contains(count));
     number.ok_or_else(|| {
@@ -76,7 +77,7 @@ fn count_up_to(word: Word<'_>, most: u64) -> Result<u64> {
     })
 }
 
-/// A number of packets, from 1.
+/// Parses a number of packets, at least 1.
 ///
 /// # Errors
 /// Fails if the word is not one.
@@ -84,13 +85,14 @@ pub fn count(word: Word<'_>) -> Result<u64> {
     count_up_to(word, MAX_COUNT)
 }
 
-/// The length of a burst, or how many packets overtake one.
+/// Parses the length of a burst, or the number of packets that overtake one.
 pub(super) fn small_count(word: Word<'_>) -> Result<u32> {
     let count = count_up_to(word, 1_000_000)?;
     Ok(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// `50us`, or `50us±10us`; `+-` stands for `±`. Without a unit, the second time has that of the first.
+/// Parses a delay and its jitter: `50us` or `50us±10us`, where `+-` may replace `±`. A jitter
+/// without a unit has the unit of the delay.
 pub(super) fn delay(word: Word<'_>) -> Result<(Duration, Duration)> {
     let parts = word.split_once("±").or_else(|| word.split_once("+-"));
     let Some((base, jitter)) = parts else { return Ok((time(word)?, Duration::ZERO)) };
@@ -103,7 +105,7 @@ pub(super) fn delay(word: Word<'_>) -> Result<(Duration, Duration)> {
     Ok((base, range))
 }
 
-/// A time that something is late by.
+/// Parses a delay, which must have a unit.
 ///
 /// # Errors
 /// Fails if the word is not one.
@@ -111,7 +113,7 @@ pub fn time(word: Word<'_>) -> Result<Duration> {
     duration(word, None, MAX_DELAY)
 }
 
-/// When an event comes.
+/// Parses the time at which an event occurs.
 ///
 /// # Errors
 /// Fails if the word is not one.
@@ -119,7 +121,8 @@ pub fn moment(word: Word<'_>) -> Result<Duration> {
     duration(word, None, MAX_WAIT)
 }
 
-/// The value that a name of a table stands for. `prefix` and `suffix` may be left out.
+/// Looks up a name in `table` and returns its value. The name may omit `prefix` and `suffix`.
+/// `what` says in the error what was expected.
 ///
 /// # Errors
 /// Fails if the word is not one.
@@ -139,7 +142,8 @@ pub fn named<T: Copy>(
     })
 }
 
-/// A time with a unit, or in `unit` nanoseconds, of at most `most`.
+/// Parses a time of at most `most`. A time without a unit is in units of `unit` nanoseconds, or an
+/// error if `unit` is `None`.
 fn duration(word: Word<'_>, unit: Option<u64>, most: Duration) -> Result<Duration> {
     let with_unit =
         UNITS.iter().find_map(|(unit, ns)| Some((number_before(word.text, unit)?, *ns)));
@@ -158,12 +162,13 @@ fn duration(word: Word<'_>, unit: Option<u64>, most: Duration) -> Result<Duratio
     }
 }
 
-/// The number in front of a unit.
+/// Returns the text before the unit if it ends with a digit.
 fn number_before<'t>(text: &'t str, unit: &str) -> Option<&'t str> {
     text.strip_suffix(unit).filter(|number| number.ends_with(|c: char| c.is_ascii_digit()))
 }
 
-/// A decimal number times `unit`, if that is a whole number; `u64::MAX` if it is larger than that.
+/// Parses a decimal number and multiplies it by `unit`. Returns `None` if the product is not a
+/// whole number, and `u64::MAX` if it is too large.
 fn decimal(text: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -181,7 +186,7 @@ fn decimal(text: &str, unit: u64) -> Option<u64> {
     Some(whole.saturating_mul(unit).saturating_add(parts / scale))
 }
 
-/// A queue pair: its number, or `#` and its place in the order of appearance.
+/// Parses a queue pair: its number, or `#` and its position in the order of appearance.
 pub(super) fn qp(word: Word<'_>) -> Result<QpFilter> {
     let number = match word.text.strip_prefix('#') {
         Some(nth) => nth.parse().ok().filter(|nth| *nth > 0).map(QpFilter::Nth),
@@ -193,7 +198,7 @@ pub(super) fn qp(word: Word<'_>) -> Result<QpFilter> {
     })
 }
 
-/// An opcode, or a kind of opcodes.
+/// Parses the name of an opcode or of an opcode kind.
 pub(super) fn opcode(word: Word<'_>) -> Result<OpcodeFilter> {
     let name = word.text.replace('-', "_");
     let kind = KINDS.iter().find(|(kind, _)| kind.eq_ignore_ascii_case(&name));
@@ -209,7 +214,7 @@ pub(super) fn opcode(word: Word<'_>) -> Result<OpcodeFilter> {
         })
 }
 
-/// A PSN or a range of PSNs; with `+`, as distances from the first of the flow.
+/// Parses a PSN or a range of PSNs. With `+`, they are distances from the flow's first PSN.
 pub(super) fn psn(word: Word<'_>) -> Result<PsnFilter> {
     let wrong = |why| FaultError::new(word, why);
     let parse = || {
@@ -234,13 +239,13 @@ pub(super) fn psn(word: Word<'_>) -> Result<PsnFilter> {
     Ok(range)
 }
 
-/// An address.
+/// Parses an IP address.
 pub(super) fn address(word: Word<'_>) -> Result<IpAddr> {
     let why = "not an address: write one such as 10.0.0.1 or fd00::1";
     word.text.parse().map_err(|_| FaultError::new(word, why))
 }
 
-/// A number in decimal, or in hexadecimal after `0x`.
+/// Parses a decimal number, or a hexadecimal one after `0x`.
 fn number(text: &str) -> Option<u32> {
     let digits = |text: &str, radix| text.chars().all(|c| c.is_digit(radix));
     match text.strip_prefix("0x") {

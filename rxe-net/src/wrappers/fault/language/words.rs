@@ -1,8 +1,8 @@
-//! A description taken apart: clauses at `;`, words at white space, each word with its column.
+//! Splits a description into clauses at `;` and words at white space. Each word knows its column.
 
 use std::fmt;
 
-/// What is wrong with a description, and where.
+/// An error in a description: what is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultError {
     column: usize,
@@ -16,12 +16,12 @@ impl FaultError {
         Self { column: word.column, word: word.text.to_owned(), problem: problem.into() }
     }
 
-    /// Where the word begins, in characters, counted from 1.
+    /// Returns the column of the word's first character, counted from 1.
     pub fn column(&self) -> usize {
         self.column
     }
 
-    /// The word. Empty if one is missing.
+    /// Returns the wrong word. Empty if a word is missing.
     pub fn word(&self) -> &str {
         &self.word
     }
@@ -39,30 +39,30 @@ impl fmt::Display for FaultError {
 
 impl std::error::Error for FaultError {}
 
-/// A word and where it begins, in characters, counted from 1.
+/// A word and its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word<'t> {
-    /// The word.
+    /// The text of the word.
     pub text: &'t str,
-    /// Where it begins, in characters, counted from 1.
+    /// The column of the first character, counted from 1.
     pub column: usize,
 }
 
 impl<'t> Word<'t> {
-    /// The part of this word from the byte `from` to the byte `to`, both at the edges of characters.
+    /// Returns the bytes from `from` to `to` of this word. Both must be character boundaries.
     pub fn part(self, from: usize, to: usize) -> Self {
         let before = self.text.get(..from).map_or(0, |before| before.chars().count());
         let text = self.text.get(from..to).unwrap_or_default();
         Word { text, column: self.column + before }
     }
 
-    /// The parts before and after the first occurrence of `separator`.
+    /// Returns the parts before and after the first occurrence of `separator`.
     pub fn split_once(self, separator: &str) -> Option<(Self, Self)> {
         let at = self.text.find(separator)?;
         Some((self.part(0, at), self.part(at + separator.len(), self.text.len())))
     }
 
-    /// The parts between commas.
+    /// Returns the parts between commas.
     pub fn list(self) -> impl Iterator<Item = Self> {
         let mut from = 0;
         self.text.split(',').map(move |text| {
@@ -73,22 +73,22 @@ impl<'t> Word<'t> {
     }
 }
 
-/// The words of one clause that are not read yet.
+/// A clause, whose words are read one by one.
 #[derive(Clone, Debug)]
 pub struct Clause<'t> {
     words: Vec<Word<'t>>,
     read: usize,
-    /// Where the clause ends.
+    /// An empty word at the end of the clause, for errors about missing words.
     end: Word<'t>,
 }
 
 impl<'t> Clause<'t> {
-    /// The next word, without reading it.
+    /// Returns the next word without reading it.
     pub fn peek(&self) -> Option<Word<'t>> {
         self.words.get(self.read).copied()
     }
 
-    /// Reads the next word.
+    /// Reads the next word, if there is one.
     #[expect(clippy::should_implement_trait, reason = "a clause is read by peeking")]
     pub fn next(&mut self) -> Option<Word<'t>> {
         let word = self.peek()?;
@@ -96,19 +96,19 @@ impl<'t> Clause<'t> {
         Some(word)
     }
 
-    /// Reads the next word if it is this one.
+    /// Reads the next word if it is `text`. Returns whether it was.
     pub(super) fn take(&mut self, text: &str) -> bool {
         let is_it = self.peek().is_some_and(|word| word.text == text);
         self.read += usize::from(is_it);
         is_it
     }
 
-    /// Puts this word in front of those that are not read.
+    /// Inserts a word before the unread words.
     pub(super) fn put_back(&mut self, word: Word<'t>) {
         self.words.insert(self.read, word);
     }
 
-    /// Reads the next word, which must be there.
+    /// Reads the next word. `what` names it in the error.
     ///
     /// # Errors
     /// Fails if the clause has no further word.
@@ -117,7 +117,7 @@ impl<'t> Clause<'t> {
     }
 }
 
-/// The clauses that have words.
+/// Splits a description into its clauses; empty ones are left out.
 pub(super) fn clauses(text: &str) -> Vec<Clause<'_>> {
     let whole = Word { text, column: 1 };
     let mut clauses = Vec::new();
