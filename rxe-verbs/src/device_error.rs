@@ -1,23 +1,23 @@
-//! Why there is no such device.
+//! Errors of finding a device.
 
 use std::{fmt, io};
 
-/// There is no such device.
+/// The device that was asked for does not exist.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// No device and no interface has this name.
     NoSuch {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The devices that there are.
+        /// The names of the existing devices.
         devices: Vec<String>,
     },
-    /// The interface exists, but has no address, so it is no device.
+    /// The interface exists, but is no device because it has no address.
     NoAddress {
         /// The interface.
         netdev: String,
-        /// The devices that there are.
+        /// The names of the existing devices.
         devices: Vec<String>,
     },
     /// No interface has an address.
