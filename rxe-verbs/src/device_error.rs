@@ -20,7 +20,7 @@ pub enum DeviceError {
         /// The names of the existing devices.
         devices: Vec<String>,
     },
-    /// No interface has an address.
+    /// There is no device, because no interface has an address.
     None,
     /// The interfaces cannot be listed.
     Os(io::Error),
@@ -57,6 +57,7 @@ impl std::error::Error for DeviceError {
     }
 }
 
+/// Returns the part of an error that suggests existing devices or interfaces.
 pub(crate) fn choice(devices: &[String]) -> String {
     match devices {
         [] => "there is no other".into(),

@@ -27,7 +27,7 @@
 //! - [`cluster`]: many hosts in one process and in virtual time.
 //! - `task` (feature `tokio`): completions and events as futures.
 //!
-//! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
+//! A thread that posts, polls or waits drives the engine itself. Threads of the device serve peers
 //! while the program does something else.
 //!
 //! A device that was opened before `fork` stays the parent's, because its threads and its shared

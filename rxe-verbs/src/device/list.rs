@@ -127,7 +127,7 @@ impl DeviceInfo {
     }
 }
 
-/// Returns the device on an interface. Without addresses, it is of little use and not in
+/// Describes the device on an interface. Without addresses, it is of little use and not in
 /// [`DeviceInfo::list`].
 impl From<Interface> for DeviceInfo {
     fn from(interface: Interface) -> Self {

@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// However many queue pairs there are, and in whatever order they end.
+    /// For any number of queue pairs, destroyed in any order.
     #[test]
     fn a_number_rests_until_all_others_that_are_free_have_been_given() {
         for live in [1, 1000, 40_000, MAX_QPS_PER_BLOCK as usize] {

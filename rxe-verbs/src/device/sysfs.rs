@@ -163,6 +163,7 @@ fn files(devices: &[DeviceInfo], identity: Option<Identity>, first: usize) -> Fi
         let name = &identity.map_or_else(|| own.to_owned(), |identity| identity.device(number));
         let (attr, port) = (device.attr(), device.port_attr());
         file(format!("{CHARACTER_DEVICES}uverbs{verbs}"), String::new());
+        // 231 and 192 are the kernel's IB_UVERBS_MAJOR and IB_UVERBS_BASE_MINOR.
         let minor = 192 + verbs;
         let verbs = format!("class/infiniband_verbs/uverbs{verbs}");
         file(format!("{verbs}/ibdev"), name.clone());

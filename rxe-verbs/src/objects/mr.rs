@@ -191,7 +191,7 @@ impl MemoryRegion {
                 let start = if moved { start_of(&self.buffer, access) } else { self.start };
                 let mut buffer = self.buffer.clone();
                 if change.writable {
-                    // SAFETY: `Reregistration::writable` was promised it.
+                    // SAFETY: the caller of `Reregistration::writable` has promised it.
                     buffer = unsafe { buffer.promised_writable() };
                 }
                 (buffer.promised_for(access), start)
@@ -398,10 +398,10 @@ impl ProtectionDomain {
     /// more regions.
     ///
     /// # Safety
-    /// `ptr..ptr + len` must stay valid for reads, and with a right to write for writes, until the
-    /// region is dropped, and the program must not hold Rust references to it while it or a peer may
-    /// change it. With [`Access::ON_DEMAND`] it may also be unmapped or protected, if memory faults are
-    /// handled ([`handle_memory_faults`](crate::handle_memory_faults)).
+    /// `ptr..ptr + len` must stay valid for reads, and for writes if the region has a right to
+    /// write, until the region is dropped. The program must not hold Rust references to it while it
+    /// or a peer may change it. With [`Access::ON_DEMAND`] it may also be unmapped or protected, if
+    /// memory faults are handled ([`handle_memory_faults`](crate::handle_memory_faults)).
     pub unsafe fn register_raw(
         &self,
         ptr: NonNull<u8>,

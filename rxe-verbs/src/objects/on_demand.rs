@@ -40,9 +40,9 @@ impl ProtectionDomain {
     /// Fails like [`ProtectionDomain::register_raw`], and if [`Access::ZERO_BASED`] is requested.
     ///
     /// # Safety
-    /// All memory that the program, or a peer that knows the key, names in a request must be valid, or
-    /// fault while faults are handled ([`handle_memory_faults`](crate::handle_memory_faults)). No
-    /// Rust references may lead to what is read or written by requests.
+    /// All memory that the program, or a peer that knows the key, names in a request must be valid,
+    /// or fault while faults are handled ([`handle_memory_faults`](crate::handle_memory_faults)).
+    /// No Rust references may exist to memory that requests read or write.
     pub unsafe fn register_address_space(&self, access: Access) -> Result<MemoryRegion> {
         if access.contains(Access::ZERO_BASED) {
             let why = "ZERO_BASED: the addresses of all memory are its own".into();

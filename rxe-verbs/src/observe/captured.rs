@@ -37,8 +37,8 @@ impl Captured {
         let capture = LiveCapture::new(to, first, last);
         let shards = shards();
         let attached = shards.iter().all(|shard| attach(shard, &capture));
-        // The first message tells its reader that from now on the capture misses no packet. A device that
-        // was just closed has no shard.
+        // The start message promises that the capture misses no packet from now on, so all shards
+        // are attached before. A device that was just closed has no shard.
         if shards.is_empty() || !attached || capture.start().is_err() {
             capture.end();
             return false;

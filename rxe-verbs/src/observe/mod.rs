@@ -55,17 +55,17 @@ pub enum Subject {
     Counters = 0,
     /// The number of objects of each kind.
     Summary = 1,
-    /// Queue pairs.
+    /// The queue pairs.
     Qp = 2,
-    /// Completion queues.
+    /// The completion queues.
     Cq = 3,
-    /// Memory regions.
+    /// The memory regions.
     Mr = 4,
-    /// Shared receive queues.
+    /// The shared receive queues.
     Srq = 5,
-    /// Connections by address and port, and listeners.
+    /// The connections by address and port, and the listeners.
     CmId = 6,
-    /// Protection domains.
+    /// The protection domains.
     Pd = 7,
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct DeviceReporter {
 pub(crate) struct Reporting {
     groups: Arc<PortGroups>,
     captured: Arc<Captured>,
-    /// The process that owns the device.
+    /// The fork generation of the process that owns the device.
     generation: u64,
 }
 

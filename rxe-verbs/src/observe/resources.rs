@@ -54,7 +54,8 @@ impl Resources {
 /// The objects of one kind, by number.
 #[derive(Debug)]
 pub(crate) struct List<T> {
-    /// The process that owns the device. In a forked child the lock may be held forever.
+    /// The fork generation of the process that owns the device. In a forked child the lock may be
+    /// held forever.
     generation: u64,
     all: Mutex<BTreeMap<u64, T>>,
 }

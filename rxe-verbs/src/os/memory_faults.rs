@@ -101,7 +101,7 @@ pub unsafe fn recover_from_fault(
 ) -> bool {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid pointer.
     let code = unsafe { (*info).si_code };
-    // With other codes a process has sent the signal: there was no memory access.
+    // With codes up to 0, a process has sent the signal; no memory access has faulted.
     if code <= 0 {
         return false;
     }
