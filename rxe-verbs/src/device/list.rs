@@ -94,7 +94,6 @@ impl DeviceInfo {
         self.endpoint.as_ref()
     }
 
-    /// Returns the device of an endpoint.
     fn of_endpoint(link: &EndpointLink) -> Self {
         let EndpointLink { name, index, config } = link.clone();
         let interface = config.interface(&name, index);

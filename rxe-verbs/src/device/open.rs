@@ -243,7 +243,7 @@ impl Device {
         (self.inner.keepalive, self.inner.source_port.is_none())
     }
 
-    /// Closes the device. Unlike dropping the handle, this reports remaining users.
+    /// Closes the device and reports remaining users.
     ///
     /// # Errors
     /// Fails if objects created from the device still exist. It is then closed with the last of

@@ -52,7 +52,6 @@ pub(crate) trait BoundToDevice: Send + Sync {
 
 #[derive(Default)]
 struct Removal {
-    /// Whether the interface has been removed.
     done: bool,
     /// The objects to notify, by their memory addresses.
     bound: HashMap<usize, Weak<dyn BoundToDevice>>,
@@ -179,9 +178,7 @@ pub(super) struct PortMonitor {
     backoff: Duration,
     /// Whether a thread will signal the time of the next retry.
     retry_set: bool,
-    /// Whether it is time for a retry.
     retry: bool,
-    /// Whether the interface has been removed.
     removed: bool,
 }
 
@@ -192,9 +189,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(64);
 /// Signals to the driver from the threads that enter addresses and wait for retries.
 #[derive(Debug)]
 struct AddressSignals {
-    /// Whether new addresses have been entered.
     entered: AtomicBool,
-    /// Whether it is time to retry failed addresses.
     retry: AtomicBool,
     /// Wakes the driver, which checks both flags.
     wake: Arc<Wakeup>,

@@ -83,18 +83,14 @@ pub(super) struct Shards {
 struct Growth {
     open: Open,
     spread: Spread,
-    /// The most shards that there may be.
     limit: usize,
-    /// The present number of shards.
     count: usize,
     /// The owners of shards, with their shard's number.
     owners: Vec<(Owner, usize)>,
-    /// The number of completion vectors.
     vectors: u32,
     /// The number of the next completion queue's shard.
     next: usize,
     ports: Arc<Ports>,
-    /// Wakes the driver that runs the port monitor.
     monitor: Arc<Wakeup>,
 }
 

@@ -31,7 +31,7 @@ impl AddressHandle {
         &self.address
     }
 
-    /// Returns the protection domain of the handle.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }

@@ -57,7 +57,7 @@ impl CompletionChannel {
         self.device.shards_among(bits & bits.wrapping_sub(1)).try_for_each(Shard::serve_sleeper)
     }
 
-    /// Closes the channel. Unlike dropping the handle, this reports remaining users.
+    /// Closes the channel and reports remaining users.
     ///
     /// # Errors
     /// Fails if the channel is in use. It is then destroyed with its last user.

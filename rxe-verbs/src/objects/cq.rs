@@ -1,4 +1,4 @@
-//! Completion queues: where requests report that they are finished. IBTA 11.2.6.
+//! Completion queues: reports of finished requests. IBTA 11.2.6.
 
 mod notify;
 
@@ -20,7 +20,7 @@ use crate::observe::{Counted, Permit, UseCounters, UseCounts, Used, closed};
 use crate::os::now;
 use crate::progress::{POLLS_BEFORE_YIELD, Shard, WakeAll, Waker};
 
-/// A completion queue.
+/// A completion queue, to which finished requests report.
 ///
 /// There are three ways to wait: [`CompletionQueue::spin_one`] (lowest latency, keeps a CPU busy),
 /// [`CompletionQueue::wait_one`] (sleeps), and a [`crate::CompletionChannel`] in an event loop. Any
@@ -156,9 +156,8 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Drives the queue's shards and returns an error if a shard has failed or the queue has
-    /// overflowed. Requests flushed by a failure have completed before this returns, so the caller
-    /// polls the queue once more.
+    /// Drives the queue's shards, then checks for failures and overflow. Requests flushed by a
+    /// failure have completed before this returns, so the caller polls the queue once more.
     #[inline]
     fn turn_and_check(&self) -> Result<()> {
         let works = self.turn().and_then(|()| self.check());
@@ -180,7 +179,7 @@ impl CompletionQueue {
         &self.inner.queue
     }
 
-    /// Returns the device of the queue.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
@@ -217,8 +216,8 @@ impl CompletionQueue {
     /// Completions in the queue stay in order, and none that arrives meanwhile is lost.
     ///
     /// # Errors
-    /// Fails if `depth` is 0, more than the device allows, or less than the number of completions
-    /// in the queue. The capacity is unchanged then.
+    /// Fails, without a change, if `depth` is 0, above the device's limit, or too small for the
+    /// completions in the queue.
     pub fn resize(&self, depth: u32) -> Result<()> {
         self.inner.device.shard().check()?;
         check_depth(&self.inner.device, depth)?;
@@ -248,8 +247,6 @@ impl CompletionQueue {
     }
 
     /// Passes up to `max` completions to `each` and returns their number. (`ibv_poll_cq`.)
-    ///
-    /// Otherwise like [`CompletionQueue::poll_one`].
     ///
     /// # Errors
     /// Fails like [`CompletionQueue::poll_one`].
@@ -366,13 +363,12 @@ impl CompletionQueue {
         Arc::strong_count(&self.inner) - 1
     }
 
-    /// Returns how many objects complete in the queue: queue pairs, and shared receive queues of
-    /// XRC.
+    /// Returns the number of queue pairs and XRC shared receive queues that complete in the queue.
     pub fn used_by(&self) -> UseCounts {
         self.inner.uses.read()
     }
 
-    /// Closes the queue. Unlike dropping the handle, this reports remaining users.
+    /// Closes the queue and reports remaining users.
     ///
     /// # Errors
     /// Fails if the queue is in use. It is then destroyed with its last user.
@@ -421,8 +417,7 @@ impl Device {
     /// Creates a completion queue for `depth` completions.
     ///
     /// # Errors
-    /// Fails if `depth` is 0 or more than the device allows, or if the device allows no more
-    /// queues.
+    /// Fails if `depth` is 0 or above the device's limit, or if the device allows no more queues.
     pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue> {
         CompletionQueue::new(self.clone(), depth, None)
     }

@@ -80,7 +80,7 @@ impl MemoryRegion {
         self.access
     }
 
-    /// Returns the protection domain of the region.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
@@ -159,9 +159,9 @@ impl MemoryRegion {
     /// region's previous memory.
     ///
     /// # Errors
-    /// Fails if memory windows are bound to the region, if the protection domain belongs to another
-    /// device, or if the new values cannot be registered. Nothing is changed then. Memory of the
-    /// program that was registered without LOCAL_WRITE gets that right only with
+    /// Fails, without a change, if memory windows are bound to the region, if the protection domain
+    /// belongs to another device, or if the new values cannot be registered. Memory of the program
+    /// that was registered without LOCAL_WRITE gets that right only with
     /// [`Reregistration::writable`].
     pub fn reregister(&mut self, change: Reregistration) -> Result<()> {
         let device = self.pd.device();

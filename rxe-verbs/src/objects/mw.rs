@@ -35,12 +35,12 @@ impl MemoryWindow {
         Self { pd, kind, key, low: AtomicU8::new(low), _permit: permit }
     }
 
-    /// Returns the protection domain of the window.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// Returns the window's type.
+    /// Returns the type.
     pub fn kind(&self) -> WindowType {
         self.kind
     }

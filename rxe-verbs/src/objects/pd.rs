@@ -36,7 +36,7 @@ impl Counted for ProtectionDomain {
 }
 
 impl ProtectionDomain {
-    /// Returns the device of the domain.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
@@ -52,7 +52,7 @@ impl ProtectionDomain {
         self.inner.uses.read()
     }
 
-    /// Closes the domain. Unlike dropping the handle, this reports remaining users.
+    /// Closes the domain and reports remaining users.
     ///
     /// # Errors
     /// Fails if the domain is in use. It is then destroyed with its last user.

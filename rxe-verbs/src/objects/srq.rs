@@ -26,7 +26,7 @@ pub struct SharedReceiveQueue {
 struct SrqInner {
     queue: Arc<queue::SharedReceiveQueue>,
     pd: Used<ProtectionDomain>,
-    /// The XRC domain and completion queue, if it is an XRC shared receive queue.
+    /// Only for an XRC shared receive queue.
     target: Option<Target>,
     uses: UseCounters,
     _permit: Permit,
@@ -69,7 +69,7 @@ impl SharedReceiveQueue {
         &self.inner.pd
     }
 
-    /// Returns the XRC domain, if it is an XRC shared receive queue.
+    /// Returns the XRC domain, if there is one.
     pub fn xrc_domain(&self) -> Option<&XrcDomain> {
         self.inner.target.as_ref().map(|target| &*target.domain)
     }
@@ -122,8 +122,8 @@ impl SharedReceiveQueue {
     /// Changes the queue's capacity to `max_wr` receives. Posted receives stay.
     ///
     /// # Errors
-    /// Fails if `max_wr` is 0, more than the device allows, fewer than are posted, or less than the
-    /// armed limit. The capacity is unchanged then.
+    /// Fails, without a change, if `max_wr` is 0, above the device's limit, or less than the posted
+    /// receives or the armed limit.
     pub fn resize(&self, max_wr: u32) -> Result<()> {
         let device = self.inner.pd.device();
         device.shard().check()?;
@@ -155,7 +155,7 @@ impl SharedReceiveQueue {
         self.inner.uses.read()
     }
 
-    /// Closes the queue. Unlike dropping the handle, this reports remaining users.
+    /// Closes the queue and reports remaining users.
     ///
     /// # Errors
     /// Fails if the queue is in use. It is then destroyed with its last user.

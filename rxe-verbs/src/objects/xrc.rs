@@ -51,7 +51,7 @@ impl XrcDomain {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns the device of the domain.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         self.inner.pd.device()
     }
@@ -71,7 +71,7 @@ impl XrcDomain {
         self.inner.uses.read()
     }
 
-    /// Closes the domain. Unlike dropping the handle, this reports remaining users.
+    /// Closes the domain and reports remaining users.
     ///
     /// # Errors
     /// Fails if the domain is in use. It is then destroyed with its last user.

@@ -51,9 +51,9 @@ pub struct QueuePair {
     faults: Option<Box<RequestFaults>>,
     /// Predicts which posts the program follows by waiting for a reply.
     reply_predictor: Mutex<ReplyPredictor>,
-    /// One permit for each multicast group that the queue pair is attached to.
+    /// One permit for each multicast group joined.
     groups: Mutex<Vec<GroupPermit>>,
-    /// Returns the number to the allocator when the queue pair is gone.
+    /// The queue pair's hold on its number.
     _permit: QpnPermit,
     _quota: Permit,
 }
@@ -87,12 +87,12 @@ impl QueuePair {
         self.handle.init().service
     }
 
-    /// Returns the protection domain of the queue pair.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// Returns the device of the queue pair.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         self.pd.device()
     }
@@ -131,7 +131,7 @@ impl QueuePair {
     /// Changes the attributes that `mask` names. IBTA 11.2.5.2.
     ///
     /// # Errors
-    /// Fails if the state, the mask or a value does not allow the change. Nothing is changed then.
+    /// Fails, without a change, if the state, the mask or a value does not allow it.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<()> {
         if mask.contains(AttrMask::AV) {
             self.device().gid(attr.ah_attr.sgid_index)?;
@@ -243,7 +243,7 @@ impl QueuePair {
         self.post_recv(RecvRequest { id, sges: into.into() })
     }
 
-    /// Starts sending the posted requests, immediately or together with later ones.
+    /// Starts sending posted requests, immediately or later.
     fn begin(&self, posted: Post) {
         // If receives are posted, the program learns of messages from completions, so no reply need
         // be awaited here.
