@@ -193,10 +193,10 @@ impl OpenOptions {
 
     /// Calls `observer` with every event of the device, in order, one at a time.
     ///
-    /// It is called on the thread on which the event happened, while the engine continues. If more
-    /// than 4,096 events wait, further ones are not reported. The events that explain a failed
-    /// request are reported before a program takes the completion, if the observer needs no more
-    /// than half a second.
+    /// It is called on any thread that drives the device, while the engine continues. If 4,096
+    /// events wait, further ones are not reported. The events that explain a failed request are
+    /// reported before a program takes the completion, if the observer needs no more than half a
+    /// second.
     pub fn on_event(mut self, observer: Box<dyn Fn(&Event) + Send>) -> Self {
         self.observer = Some(observer);
         self
