@@ -1,26 +1,26 @@
-//! Why there is no such device.
+//! Errors of finding a device.
 
 use std::{fmt, io};
 
-/// There is no such device.
+/// The device that was asked for does not exist.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// No device and no interface has this name.
     NoSuch {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The devices that there are.
+        /// The names of the existing devices.
         devices: Vec<String>,
     },
-    /// The interface exists, but has no address, so it is no device.
+    /// The interface exists, but is no device because it has no address.
     NoAddress {
         /// The interface.
         netdev: String,
-        /// The devices that there are.
+        /// The names of the existing devices.
         devices: Vec<String>,
     },
-    /// No interface has an address.
+    /// There is no device, because no interface has an address.
     None,
     /// The interfaces cannot be listed.
     Os(io::Error),
@@ -57,6 +57,7 @@ impl std::error::Error for DeviceError {
     }
 }
 
+/// Returns the part of an error that suggests existing devices or interfaces.
 pub(crate) fn choice(devices: &[String]) -> String {
     match devices {
         [] => "there is no other".into(),

@@ -1,5 +1,5 @@
-//! What can go wrong, sorted by who is to blame. Each error prints as one line: what, where, and
-//! what to do.
+//! Errors of verbs, grouped by who is to blame. Each error prints as one line: what happened,
+//! where, and what to do.
 
 use std::fmt;
 use std::io;
@@ -21,62 +21,62 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The program asked for something that verbs do not allow. Nothing was changed.
     Verbs(VerbsError),
-    /// The way onto the wire cannot be opened.
+    /// The network backend cannot be opened or used.
     Net(NetError),
-    /// There is no such device.
+    /// The device does not exist.
     Device(DeviceError),
-    /// A call of the operating system failed.
+    /// A system call failed.
     Io {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// What the system says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// What was waited for did not come.
+    /// The awaited object or event did not arrive in time.
     TimedOut {
-        /// What that is.
+        /// What was awaited.
         what: &'static str,
-        /// After this time.
+        /// How long the call waited.
         after: Duration,
     },
-    /// The device has stopped working, and with it everything made on it.
+    /// The device has stopped working, together with all objects created on it.
     DeviceFailed {
         /// The device.
         device: String,
-        /// What happened.
+        /// The cause.
         why: String,
     },
-    /// The device was opened before `fork`, by a parent of this process, and is the parent's.
+    /// The device was opened before `fork` by a parent of this process and belongs to the parent.
     Forked {
         /// The device.
         device: String,
     },
-    /// More requests completed than the completion queue holds, and some completions are lost.
+    /// More requests completed than the completion queue holds. Some completions are lost.
     CqOverflow {
-        /// How many it holds.
+        /// The number of completions that the queue holds.
         depth: usize,
     },
-    /// Somebody listens there already.
+    /// Another listener has this address and port.
     ListenedTo {
-        /// What was asked for.
+        /// The requested address and port.
         asked: SocketAddr,
-        /// The address of the other process's listener, unspecified if it listens on all; `None` if it is
-        /// this process that does.
+        /// The address of the other process's listener, unspecified if it listens on all addresses.
+        /// `None` if the listener belongs to this process.
         taken: Option<IpAddr>,
     },
-    /// A text that should describe an endpoint does not.
+    /// A text does not describe an endpoint.
     Endpoint {
         /// The text.
         text: String,
     },
 }
 
-/// Why not all of a list of requests were posted.
+/// The error of a post that stopped before the end of a list of requests.
 #[derive(Debug)]
 pub struct PostError {
-    /// How many were posted: those before the one that could not be.
+    /// The number of requests posted, all of them before the one that failed.
     pub posted: usize,
-    /// Why that one was not.
+    /// Why the next request was not posted.
     pub error: Error,
 }
 
@@ -103,7 +103,7 @@ impl Error {
         Self::Io { what, source: source.into() }
     }
 
-    /// Why bytes that are inside a region, at this offset, could not be used.
+    /// Returns the error for bytes inside a region that could not be accessed.
     pub(crate) fn unusable(offset: usize, why: AccessError) -> Self {
         let why = match why {
             AccessError::Misaligned => {
@@ -114,12 +114,12 @@ impl Error {
         VerbsError::InvalidAttribute { name: "offset", why }.into()
     }
 
-    /// Whether memory of the program was not there, or was protected.
+    /// Returns whether the program's memory was not mapped, or was protected.
     pub fn faulted(&self) -> bool {
         matches!(self, Self::Verbs(VerbsError::Prefetch(AccessError::Faulted(_))))
     }
 
-    /// The errno that rdma-core would report.
+    /// Returns the errno that rdma-core would report.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Verbs(e) => e.errno(),

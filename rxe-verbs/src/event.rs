@@ -1,5 +1,5 @@
-//! What happens on a device without being asked for: asynchronous events, as verbs have them, and
-//! the log of everything worth knowing, for a person. IBTA 11.6.3.
+//! Events of a device: asynchronous events as verbs define them, and a log of events for a person.
+//! IBTA 11.6.3.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,54 +17,55 @@ use rxe_sys::EventFd;
 
 use crate::error::Result;
 
-/// Something happened to a device, a queue pair or a completion queue.
+/// An asynchronous event of a device or of one of its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What.
+    /// The kind of event.
     pub kind: AsyncKind,
-    /// To which queue pair; for [`AsyncKind::CqErr`], the one whose completion was the first to be lost.
+    /// The queue pair concerned; for [`AsyncKind::CqErr`], the queue pair whose completion was the
+    /// first to be lost.
     pub qpn: Option<Qpn>,
-    /// To which completion queue ([`crate::CompletionQueue::id`]).
+    /// The completion queue concerned ([`crate::CompletionQueue::id`]).
     pub cq: Option<u64>,
-    /// To which shared receive queue.
+    /// The shared receive queue concerned.
     pub srq: Option<u32>,
-    /// What exactly, for a person.
+    /// A description of the event for a person.
     pub text: String,
 }
 
-/// The kinds of asynchronous events. The numbers are those of `ibv_event_type`.
+/// The kinds of asynchronous events, numbered as in `ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum AsyncKind {
-    /// A completion queue overflowed; the queue pairs that complete there are in the error state.
+    /// A completion queue overflowed; its queue pairs are in the error state.
     CqErr = 0,
-    /// A queue pair failed by an error of its own.
+    /// A queue pair failed because of a local error.
     QpFatal = 1,
-    /// A queue pair failed by an invalid request of its peer.
+    /// A queue pair failed because its peer sent an invalid request.
     QpReqErr = 2,
-    /// A queue pair failed by its peer's forbidden access to memory.
+    /// A queue pair failed because its peer's request violated memory access rights.
     QpAccessErr = 3,
-    /// The first packet came on a queue pair that is ready to receive.
+    /// The first packet arrived on a queue pair that is ready to receive.
     CommEst = 4,
     /// A send queue has drained.
     SqDrained = 5,
-    /// The device has stopped working: its way onto the wire has failed, or its interface was removed.
+    /// The device has stopped working: its network backend failed, or its interface was removed.
     DeviceFatal = 8,
-    /// The port carries packets again. (The first may still be lost: the neighbour must be found
-    /// anew, and where the kernel's first question is lost it asks again after a second.)
+    /// The port carries packets again. The first packets may still be lost, because the kernel must
+    /// resolve the neighbour's address anew and repeats a lost query only after a second.
     PortActive = 9,
     /// The port no longer carries packets: its interface is down, without carrier or removed.
     PortErr = 10,
     /// A shared receive queue fell below its limit.
     SrqLimitReached = 15,
-    /// A queue pair will take no more from its shared receive queue.
+    /// A queue pair will take no more receives from its shared receive queue.
     QpLastWqeReached = 16,
-    /// The interface's addresses have changed, and so has the GID table.
+    /// The interface's addresses, and therefore the GID table, have changed.
     GidChange = 18,
 }
 
 impl AsyncKind {
-    /// All, in order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 12] = [
         Self::CqErr,
         Self::QpFatal,
@@ -80,7 +81,7 @@ impl AsyncKind {
         Self::GidChange,
     ];
 
-    /// The name that verbs programs know, as in `IBV_EVENT_QP_FATAL`.
+    /// Returns the name in libibverbs, such as `IBV_EVENT_QP_FATAL`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::CqErr => "IBV_EVENT_CQ_ERR",
@@ -109,16 +110,16 @@ impl fmt::Display for AsyncEvent {
     }
 }
 
-/// Asynchronous events that wait for the program: of each kind, the newest of each object. So their
-/// number is bounded by that of the objects.
+/// Asynchronous events that wait for the program: the newest of each kind for each object. Their
+/// number is therefore bounded by the number of objects.
 #[derive(Debug)]
 pub(crate) struct AsyncEvents {
     queue: Mutex<KeyedQueue<Pending>>,
-    /// Readable while there is one; `None` on a simulated host, where nobody sleeps on it.
+    /// Readable while an event waits. `None` on a simulated host, where no thread sleeps on it.
     fd: Option<Arc<EventFd>>,
 }
 
-/// An asynchronous event that waits.
+/// An asynchronous event that waits for the program.
 #[derive(Debug)]
 struct Pending {
     kind: AsyncKind,
@@ -127,13 +128,13 @@ struct Pending {
 
 #[derive(Debug)]
 enum Cause {
-    /// Of an object.
+    /// An engine's event, about one object.
     Engine(Event),
-    /// Of the device as a whole; a text for a person.
+    /// An event of the device as a whole, described for a person.
     Device(String),
 }
 
-/// By object; `None` is the device.
+/// Events are keyed by object; `None` stands for the device.
 impl Keyed for Pending {
     type Key = Option<Affiliation>;
 
@@ -162,7 +163,7 @@ impl From<Pending> for AsyncEvent {
     }
 }
 
-/// What simulated hosts have in place of a descriptor of their own. It is never readable.
+/// The descriptor that all simulated hosts share. It is never readable.
 static NEVER: OnceLock<EventFd> = OnceLock::new();
 
 impl AsyncEvents {
@@ -170,10 +171,10 @@ impl AsyncEvents {
         Self { queue: Mutex::default(), fd: Some(fd) }
     }
 
-    /// For a simulated host.
+    /// Creates the event queue of a device on a simulated host.
     pub(crate) fn simulated() -> Result<Self> {
         if NEVER.get().is_none() {
-            // Another thread may have been faster.
+            // Another thread may have set it meanwhile.
             let _ = NEVER.set(EventFd::new()?);
         }
         Ok(Self { queue: Mutex::default(), fd: None })
@@ -185,14 +186,14 @@ impl AsyncEvents {
         if queue.is_empty() {
             self.clear();
         } else {
-            // A thread that sleeps in a read of the descriptor has cleared it by waking.
+            // A thread that was asleep in read(2) of the descriptor has cleared it.
             self.set();
         }
         event.map(AsyncEvent::from)
     }
 
-    /// Removes the events of an object, which is destroyed. An event of a completion queue stays when
-    /// the queue pair that it names goes.
+    /// Removes the events of a destroyed object. An event of a completion queue stays if the queue
+    /// pair that it names is destroyed.
     pub(crate) fn forget(&self, object: Affiliation) {
         let mut queue = self.queue.lock();
         if !queue.remove(Some(object)).is_empty() && queue.is_empty() {
@@ -205,7 +206,7 @@ impl AsyncEvents {
         own.expect("made with the events").as_fd()
     }
 
-    /// Something happened to the device as a whole.
+    /// Adds an event of the device as a whole.
     pub(crate) fn of_device(&self, kind: AsyncKind, text: String) {
         self.push(Pending { kind, cause: Cause::Device(text) });
     }
@@ -213,7 +214,8 @@ impl AsyncEvents {
     fn push(&self, event: Pending) {
         let mut queue = self.queue.lock();
         for object in event.keys().into_iter().flatten() {
-            // The newer one comes last: of a port, the last event is then the one that holds.
+            // The newer event goes to the end, so the last event about a port tells its present
+            // state.
             queue.remove_if(object, |pending| pending.kind == event.kind);
         }
         queue.push(event);
@@ -233,44 +235,46 @@ impl AsyncEvents {
     }
 }
 
-/// The newest events of an engine, the oldest first.
+/// The newest events of an engine, oldest first.
 pub(crate) type Log = VecDeque<Event>;
 
-/// Where an engine's events go.
+/// Distributes an engine's events to the log, the program, captures and observers.
 pub(crate) struct Events {
     log: Log,
     asyncs: Arc<AsyncEvents>,
     capture: Option<PcapHandle>,
-    /// That of another process, which comes and goes.
+    /// The capture by another process, while there is one.
     live: Option<PcapHandle>,
     observers: Option<Arc<Observers>>,
 }
 
-/// Called with each event, in order, after the turn in which it happened.
+/// A callback for each event, called in order after the turn in which the event happened.
 pub(crate) type Observer = Box<dyn Fn(&Event) + Send>;
 
-/// Events of all shards of this process that no observer was told of yet.
+/// The number of events in this process that still wait for an observer.
 static UNTOLD: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether an observer is yet to be told of something. May be called in a signal handler.
+/// Returns whether an event still waits for an observer. Async-signal-safe.
 pub(crate) fn is_any_untold() -> bool {
     UNTOLD.load(Ordering::Acquire) > 0
 }
 
-/// Events that an observer is yet to be told of. An observer may do anything, such as write to a
-/// terminal that is stopped, so it is called by whoever has just released the shard's lock.
+/// Events that wait for an observer.
+///
+/// An observer may block, for example in a write to a stopped terminal. It is therefore called
+/// without the shard's lock, by a thread that has just released it.
 pub(crate) struct Observers {
-    /// The oldest first.
+    /// Oldest first.
     events: Mutex<VecDeque<Event>>,
-    /// There are some.
+    /// Whether events may wait.
     any: AtomicBool,
     observer: Mutex<Observer>,
-    /// The observer has not returned for long.
+    /// Whether the observer did not return within the last timeout.
     slow: AtomicBool,
 }
 
 impl Observers {
-    /// Only the oldest so many wait. An observer that is slower than events come misses some.
+    /// The most events that wait. If the observer is slower than the events, it misses the newest.
     const CAPACITY: usize = 4096;
 
     pub(crate) fn new(observer: Observer) -> Self {
@@ -282,7 +286,7 @@ impl Observers {
         }
     }
 
-    /// Something has happened.
+    /// Queues an event for the observer.
     fn note(&self, event: &Event) {
         let mut events = self.events.lock();
         if events.len() < Self::CAPACITY {
@@ -292,8 +296,8 @@ impl Observers {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// Returns when the observer has been told of what has been noted until now, by this thread or another, or
-    /// after `timeout`. One that needs longer is not waited for again until it returns.
+    /// Delivers the events noted so far, and waits up to `timeout` while another thread does. An
+    /// observer that takes longer is not waited for again until it returns.
     pub(crate) fn wait(&self, timeout: Duration) {
         let timeout = if self.slow.load(Ordering::Relaxed) { Duration::ZERO } else { timeout };
         let free = self.observer.try_lock_for(timeout).is_some();
@@ -301,15 +305,15 @@ impl Observers {
         self.tell();
     }
 
-    /// Calls the observer with what has been noted, unless another thread is at it. That thread
-    /// looks again after it has released the observer's lock, so nothing is left behind.
+    /// Calls the observer with the waiting events, unless another thread is doing so. That thread
+    /// checks again after it has released the observer's lock, so no event is stranded.
     pub(crate) fn tell(&self) {
         if !self.any.load(Ordering::Relaxed) {
             return;
         }
         loop {
-            // Of two threads, one that has noted something and one that has just released the lock,
-            // at least one sees what the other did.
+            // If one thread has just noted an event and another has just released the lock, at
+            // least one of them sees what the other did.
             fence(Ordering::SeqCst);
             if !self.any.load(Ordering::Relaxed) {
                 return;
@@ -333,10 +337,10 @@ impl Drop for Observers {
 }
 
 impl Events {
-    /// So many are kept for [`Events::take_log`].
+    /// The number of events that are kept for [`Events::take_log`].
     const LOG: usize = 256;
 
-    /// With `capture` where traffic is captured.
+    /// Creates the distribution; `capture` is the capture file, if traffic is captured.
     pub(crate) fn new(
         asyncs: Arc<AsyncEvents>,
         capture: Option<PcapHandle>,
@@ -345,19 +349,19 @@ impl Events {
         Self { log: Log::new(), asyncs, capture, live: None, observers }
     }
 
-    /// Another process captures the traffic, or none does any more.
+    /// Sets or clears the capture by another process.
     pub(crate) fn set_live_capture(&mut self, capture: Option<PcapHandle>) {
         self.live = capture;
     }
 
-    /// To be told when the shard's lock is released.
+    /// Returns the observers, which are called after the shard's lock is released.
     pub(crate) fn observers(&self) -> Option<Arc<Observers>> {
         self.observers.clone()
     }
 
-    /// The engine has done something, and what came of it has not yet been sent. Called after each
-    /// frame: what arose from it is written beside it in the capture, and a flood of bad packets
-    /// cannot displace an event that the program must learn of.
+    /// Takes and distributes the engine's events. Called after each frame and before its effects
+    /// are sent, so that the capture shows an event next to the frame that caused it, and a flood
+    /// of bad packets cannot displace an event that the program must learn of.
     pub(crate) fn take_all(&mut self, engine: &mut Engine) {
         while let Some(event) = engine.poll_event() {
             for capture in [&self.capture, &self.live].into_iter().flatten() {
@@ -370,8 +374,8 @@ impl Events {
         }
     }
 
-    /// The queue pair is destroyed, and the engine's events are taken: the program gets none of it any more.
-    /// Another may get the number.
+    /// Removes the events of a destroyed queue pair, whose number may be assigned again. The
+    /// engine's events must have been taken before.
     pub(crate) fn forget(&self, qpn: Qpn) {
         self.asyncs.forget(Affiliation::Qp(qpn));
     }
@@ -391,7 +395,7 @@ impl Events {
     }
 }
 
-/// The event as verbs know it, if they do.
+/// Returns the kind of event that verbs define for an engine's event, if any.
 fn as_async(event: &Event) -> Option<AsyncKind> {
     Some(match *event {
         Event::CommunicationEstablished { .. } => AsyncKind::CommEst,
@@ -410,10 +414,10 @@ fn as_async(event: &Event) -> Option<AsyncKind> {
     })
 }
 
-/// One line on an event, with the queue pair it is about.
+/// Describes an event in one line, including the queue pair concerned.
 pub(crate) fn explain(event: &Event) -> String {
     match event.qpn() {
-        // These name it themselves.
+        // The text of these events names the queue pair.
         Some(_) if matches!(event, Event::Dropped { .. }) => event.to_string(),
         Some(qpn) => format!("QP {qpn}: {event}"),
         None => event.to_string(),

@@ -1,36 +1,39 @@
 //! RDMA verbs over RoCEv2 in an ordinary process: no kernel module and, by default, no privileges.
 //!
-//! The names are those of libibverbs without `ibv_`, the rules are the specification's, and what Rust
-//! can check it checks: objects keep alive what they need and may be dropped in any order, all of
-//! them may be used by any number of threads, and misuse is an [`Error`] that says what to do.
+//! Names follow libibverbs, without the `ibv_` prefix, and the rules are those of the IBTA
+//! specification. An object keeps alive the objects that it depends on, so a program may drop its
+//! objects in any order. Any number of threads may use an object. Misuse returns an [`Error`] that
+//! says what to do.
 //!
-//! - [`devices`], [`Device`]: one for each network interface with an address; loopback too.
-//! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may name;
-//!   [`MemoryWindow`]: a peer's right to part of it, given and taken back by requests;
-//!   [`Access::ON_DEMAND`], [`ProtectionDomain::prefetch`], [`handle_memory_faults`]: memory that comes
-//!   and goes while it is registered; [`DeviceMemory`]: memory of the device.
-//! - [`CompletionQueue`], [`CompletionChannel`]: where finished requests are told, and how to wait.
-//! - [`QueuePair`]: where requests are posted ([`QueuePair::send`], [`QueuePair::write`],
+//! - [`devices`], [`Device`]: one device for each network interface that has an address, loopback
+//!   included.
+//! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may access;
+//!   [`MemoryWindow`]: a peer's access to part of a region, granted and revoked by requests;
+//!   [`Access::ON_DEMAND`], [`ProtectionDomain::prefetch`], [`handle_memory_faults`]: memory that
+//!   may be mapped and unmapped while it is registered; [`DeviceMemory`]: memory of the device.
+//! - [`CompletionQueue`], [`CompletionChannel`]: completions of requests, and how to wait for them.
+//! - [`QueuePair`]: posting requests ([`QueuePair::send`], [`QueuePair::write`],
 //!   [`QueuePair::read`], [`QueuePair::compare_swap`], [`QueuePair::fetch_add`],
 //!   [`QueuePair::atomic_write`], [`QueuePair::flush`], [`QueuePair::bind`]); [`Endpoint`] and
-//!   [`QueuePair::connect`]: to whom; [`SharedReceiveQueue`]: receives for several of them;
-//!   [`XrcDomain`]: one connection that reaches several of these.
+//!   [`QueuePair::connect`]: connecting to a peer; [`SharedReceiveQueue`]: receives that several
+//!   queue pairs share; [`XrcDomain`]: one connection that reaches several shared receive queues.
 //! - [`AddressHandle`], [`QueuePair::activate`], [`QueuePair::attach_multicast`]: datagrams.
-//! - [`cm`]: connections by address and port, as librdmacm's programs make them.
-//! - [`device::DeviceAttr`]: what there may be of each thing, and how large; all of it is enforced.
-//! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why;
-//!   [`Status::meaning`]: what a status usually means, and what to do.
+//! - [`cm`]: connections by address and port, as with librdmacm.
+//! - [`device::DeviceAttr`]: how many objects of each kind a device allows, and how large they may
+//!   be; all limits are enforced.
+//! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened on a device, and
+//!   why; [`Status::meaning`]: the usual cause of a completion status, and what to do.
 //! - [`observe`]: counters, objects and packets of devices that other processes have open.
 //! - [`cluster`]: many hosts in one process and in virtual time.
 //! - `task` (feature `tokio`): completions and events as futures.
 //!
-//! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
+//! A thread that posts, polls or waits drives the engine itself. Threads of the device serve peers
 //! while the program does something else.
 //!
-//! What a program opened before `fork` stays its own, because the threads and the shared memory of the
-//! device belong to the parent: in a child, its verbs fail with [`Error::Forked`], and dropping it
-//! changes nothing for the parent. A child that executes another program, or opens devices itself, is
-//! free to do so.
+//! A device that was opened before `fork` stays the parent's, because its threads and its shared
+//! memory belong to the parent. In a child, verbs on the device fail with [`Error::Forked`], and
+//! dropping its objects changes nothing for the parent. The child may execute another program or
+//! open devices itself.
 //!
 //! ```
 //! use rxe_verbs::{Access, ConnectOptions, Device};
@@ -100,10 +103,10 @@ pub use rxe_net::{
     PcapOptions,
 };
 
-/// All devices of this host: those that lead to other hosts first, loopback last.
+/// Returns all devices of this host: those that reach other hosts first, loopback last.
 ///
 /// # Errors
-/// The interfaces cannot be listed.
+/// Fails if the interfaces cannot be listed.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     Ok(DeviceInfo::list()?)
 }

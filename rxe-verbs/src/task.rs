@@ -1,21 +1,22 @@
 //! Completions and events as futures, for programs on tokio. Feature `tokio`.
 //!
 //! - [`Completions`]: a completion queue for tasks;
-//! - [`ConnectionEvents`]: what the connection manager tells;
+//! - [`ConnectionEvents`]: events of the connection manager;
 //! - [`DeviceEvents`]: asynchronous events of a device.
 //!
-//! Requests are posted as everywhere: [`crate::QueuePair::post_send`] and its relatives do not wait.
+//! Requests are posted as without tokio: [`crate::QueuePair::post_send`] and its relatives do not
+//! wait.
 //!
-//! All futures are cancel-safe: one that is dropped before it is ready has taken nothing. So they may
-//! stand in `tokio::select!`, and a timeout is `tokio::time::timeout`. Any number of tasks may wait on
-//! one value.
+//! All futures are cancel-safe: a future that is dropped before it is ready has taken nothing. They
+//! may therefore be used in `tokio::select!` and `tokio::time::timeout`. Any number of tasks may
+//! wait on one value.
 //!
-//! A task that waits costs no thread: the device's own thread turns the engine meanwhile. This adds a
-//! few microseconds to each message. Where they matter, poll the queue in a thread of its own
-//! ([`crate::CompletionQueue::spin_one`]).
+//! A waiting task occupies no thread, because the device's own thread drives the engine meanwhile.
+//! This adds a few microseconds to each message. If they matter, poll the queue in a dedicated
+//! thread ([`crate::CompletionQueue::spin_one`]).
 //!
-//! Values are made inside a runtime whose I/O driver is enabled, and are used in that runtime. Devices of a
-//! [`crate::cluster`] are refused, because their time passes only in calls that wait.
+//! The values must be created and used in the same runtime, whose I/O driver must be enabled.
+//! Devices of a [`crate::cluster`] are refused, because their time passes only in calls that wait.
 //!
 //! ```no_run
 //! use rxe_verbs::task::Completions;
@@ -57,27 +58,28 @@ use crate::objects::{CompletionChannel, CompletionQueue};
 
 /// A completion queue that tasks wait on.
 ///
-/// Completions are taken in the order in which they come, by [`Completions::next`], or each by the
-/// task that posted the request, by [`Completions::of`].
+/// A task takes completions in the order of their arrival with [`Completions::next`], or the
+/// completion of its own request with [`Completions::of`].
 #[derive(Debug)]
 pub struct Completions {
     queue: CompletionQueue,
     channel: Readable<CompletionChannel>,
-    /// Polled, and not yet taken by a task. No more than the queue holds.
+    /// Completions that were polled and not yet taken by a task; at most as many as the queue
+    /// holds.
     polled: Mutex<VecDeque<Completion>>,
-    /// Told when there are more of them.
+    /// Notified when completions are added to `polled`.
     more: Notify,
 }
 
 impl Completions {
-    /// Makes a completion queue for `depth` completions, and a channel for its events.
+    /// Creates a completion queue for `depth` completions and a channel for its events.
     ///
     /// # Errors
-    /// As [`Device::create_cq`] and [`Device::create_channel`]; there is no runtime here, or the
-    /// device is simulated.
+    /// Fails like [`Device::create_cq`] and [`Device::create_channel`], if there is no runtime, and
+    /// if the device is simulated.
     ///
     /// # Panics
-    /// The runtime's I/O driver is not enabled (`tokio::runtime::Builder::enable_io`).
+    /// Panics if the runtime's I/O driver is not enabled (`tokio::runtime::Builder::enable_io`).
     pub fn new(device: &Device, depth: u32) -> Result<Self> {
         real(device)?;
         let channel = device.create_channel()?;
@@ -86,27 +88,30 @@ impl Completions {
         Ok(Self { queue, channel, polled: Mutex::default(), more: Notify::new() })
     }
 
-    /// The queue, to make queue pairs with. Whoever polls it takes completions away from tasks.
+    /// Returns the queue, for creating queue pairs. Polling it directly takes completions away from
+    /// the tasks.
     pub fn queue(&self) -> &CompletionQueue {
         &self.queue
     }
 
-    /// The oldest completion that no task has taken. Cancel-safe.
+    /// Returns the oldest completion that no task has taken. Cancel-safe.
     ///
     /// # Errors
-    /// As [`CompletionQueue::poll_one`]. The status of the request is in [`Completion::status`].
+    /// Fails like [`CompletionQueue::poll_one`]. A failed request is not an error here: its status
+    /// is in [`Completion::status`].
     pub async fn next(&self) -> Result<Completion> {
         self.take(|polled| polled.pop_front()).await
     }
 
-    /// The oldest completion with this `wr_id` ([`Completion::id`]). Others are kept for their tasks.
-    /// Cancel-safe.
+    /// Returns the oldest completion with this `wr_id` ([`Completion::id`]). Cancel-safe.
+    ///
+    /// Other completions are kept for their tasks.
     ///
     /// Unsignaled requests have no completion, unless they fail.
     ///
     /// # Errors
-    /// As [`Completions::next`]; and [`Error::CqOverflow`] if as many others as the queue holds are kept
-    /// that no task takes.
+    /// Fails like [`Completions::next`], and with [`Error::CqOverflow`] if no task takes the other
+    /// completions and as many of them are kept as the queue holds.
     pub async fn of(&self, id: u64) -> Result<Completion> {
         self.take(|polled| {
             let at = polled.iter().position(|completion| completion.id == id)?;
@@ -120,7 +125,7 @@ impl Completions {
         pick: impl Fn(&mut VecDeque<Completion>) -> Option<Completion>,
     ) -> Result<Completion> {
         loop {
-            // From here on it is told of what other tasks poll.
+            // Created before polling, so that completions polled by other tasks are not missed.
             let more = self.more.notified();
             if let Some(completion) = self.poll(&pick)? {
                 return Ok(completion);
@@ -132,21 +137,22 @@ impl Completions {
         }
     }
 
-    /// Picks one of what is there. If there is none, the queue is armed.
+    /// Picks one of the available completions. If none fits, the queue is armed.
     fn poll(
         &self,
         pick: impl Fn(&mut VecDeque<Completion>) -> Option<Completion>,
     ) -> Result<Option<Completion>> {
         let mut polled = self.polled.lock();
         let depth = self.queue.depth();
-        // The second time, for what came before the arming.
+        // The second round catches completions that arrived before the queue was armed.
         for armed in [false, true] {
             if let Some(completion) = pick(&mut polled) {
                 return Ok(Some(completion));
             }
             if armed {
                 while self.channel.source.get_event(Some(Duration::ZERO))?.is_some() {}
-                // If the device has failed, polling says so once what was flushed is taken.
+                // If the device has failed, polling reports it after the flushed completions are
+                // taken.
                 let _ = self.queue.arm(false);
             }
             let room = depth.saturating_sub(polled.len());
@@ -163,9 +169,9 @@ impl Completions {
     }
 }
 
-/// The events of a [`EventChannel`]: what happens to connections.
+/// The events of an [`EventChannel`], awaited by tasks.
 ///
-/// A server whose connections are tasks of their own gives each identifier a channel
+/// A server that runs a task for each connection gives each identifier its own channel
 /// ([`crate::cm::CmId::migrate`]).
 #[derive(Debug)]
 pub struct ConnectionEvents {
@@ -173,13 +179,13 @@ pub struct ConnectionEvents {
 }
 
 impl ConnectionEvents {
-    /// Waits on this channel.
+    /// Wraps a channel whose events tasks await.
     ///
     /// # Errors
-    /// There is no runtime here, or the channel's devices are simulated.
+    /// Fails if there is no runtime, or if the channel's devices are simulated.
     ///
     /// # Panics
-    /// As [`Completions::new`].
+    /// Panics like [`Completions::new`].
     pub fn new(channel: EventChannel) -> Result<Self> {
         if channel.is_simulated() {
             return Err(simulated());
@@ -187,49 +193,49 @@ impl ConnectionEvents {
         Ok(Self { channel: Readable::new(channel)? })
     }
 
-    /// The channel, to make identifiers with.
+    /// Returns the channel, for creating identifiers.
     pub fn channel(&self) -> &EventChannel {
         &self.channel.source
     }
 
-    /// The next event. Cancel-safe.
+    /// Returns the next event. Cancel-safe.
     ///
     /// # Errors
-    /// As [`EventChannel::get_event`].
+    /// Fails like [`EventChannel::get_event`].
     pub async fn next(&self) -> Result<CmEvent> {
         self.channel.next(|channel| channel.get_event(Some(Duration::ZERO))).await
     }
 }
 
-/// The asynchronous events of a device.
+/// The asynchronous events of a device, awaited by tasks.
 #[derive(Debug)]
 pub struct DeviceEvents {
     events: Readable<EventsOf>,
 }
 
 impl DeviceEvents {
-    /// Waits on this device.
+    /// Wraps a device whose asynchronous events tasks await.
     ///
     /// # Errors
-    /// There is no runtime here, or the device is simulated.
+    /// Fails if there is no runtime, or if the device is simulated.
     ///
     /// # Panics
-    /// As [`Completions::new`].
+    /// Panics like [`Completions::new`].
     pub fn new(device: &Device) -> Result<Self> {
         real(device)?;
         Ok(Self { events: Readable::new(EventsOf(device.clone()))? })
     }
 
-    /// The oldest event that is not taken yet. Cancel-safe.
+    /// Returns the oldest event not yet taken. Cancel-safe.
     ///
     /// # Errors
-    /// The runtime is shutting down.
+    /// Fails if the runtime is shutting down.
     pub async fn next(&self) -> Result<AsyncEvent> {
         self.events.next(|EventsOf(device)| Ok(device.poll_async_event())).await
     }
 }
 
-/// A device whose descriptor is that of its asynchronous events.
+/// A device, represented by the descriptor of its asynchronous events.
 #[derive(Debug)]
 struct EventsOf(Device);
 
@@ -239,11 +245,11 @@ impl AsFd for EventsOf {
     }
 }
 
-/// Something with a descriptor that is readable while it has something.
+/// A source of events whose descriptor is readable while it has events.
 #[derive(Debug)]
 struct Readable<T> {
     source: T,
-    /// The same, as the runtime has it.
+    /// A duplicate of the source's descriptor, registered with the runtime.
     fd: AsyncFd<OwnedFd>,
 }
 
@@ -259,10 +265,10 @@ impl<T: AsFd> Readable<T> {
         Ok(Self { source, fd })
     }
 
-    /// Returns when the descriptor has become readable, or may have. The caller must then look for what
-    /// there is.
+    /// Waits until the descriptor is readable. It may also return early, so the caller must check
+    /// the source.
     async fn readable(&self) -> Result<()> {
-        // What comes after this makes it readable again.
+        // Events that arrive after this make the descriptor readable again.
         self.fd.readable().await.map_err(failed)?.clear_ready();
         Ok(())
     }

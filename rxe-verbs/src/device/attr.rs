@@ -1,8 +1,9 @@
-//! What a device and its port say of themselves: the values of `ibv_query_device` and
-//! `ibv_query_port`, under the names that verbs gives them. IBTA 11.2.1.2.
+//! Attributes of a device and its port: the values of `ibv_query_device` and `ibv_query_port`,
+//! under their names in verbs. IBTA 11.2.1.2.
 //!
-//! Limits are at least those of kernel rxe; each is enforced. The limit of a feature that does not exist
-//! is 0. Applications recognise a software RoCE device by its vendor ID, so ours is kernel rxe's.
+//! Limits are at least those of kernel `rdma_rxe`, and each is enforced. The limit of a feature
+//! that does not exist is 0. Applications recognise a software RoCE device by its vendor ID, so the
+//! vendor ID is that of kernel `rdma_rxe`.
 
 use std::{fmt, thread};
 
@@ -12,88 +13,89 @@ use rxe_net::{GidTable, Interface};
 
 use super::OdpCaps;
 
-/// What a device can do. Numbers are the most there can be of a thing, where nothing else is said.
+/// The capabilities and limits of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
     /// The version of this software.
     pub fw_ver: &'static str,
-    /// Identifies the device.
+    /// The GUID of the device.
     pub node_guid: Guid,
-    /// Identifies the host's adapter; a device of its own each, so the same.
+    /// The GUID of the adapter. Each device is an adapter of its own, so it equals `node_guid`.
     pub sys_image_guid: Guid,
-    /// Bytes in a memory region.
+    /// The largest memory region, in bytes.
     pub max_mr_size: u64,
-    /// Page sizes a region may be made of, a bit each.
+    /// The supported page sizes, a bit for each.
     pub page_size_cap: u64,
-    /// 0xffffff: software RoCE, as the kernel's.
+    /// 0xffffff, software RoCE, as for kernel `rdma_rxe`.
     pub vendor_id: u32,
-    /// 0.
+    /// The part ID of the vendor: 0.
     pub vendor_part_id: u32,
-    /// 0.
+    /// The hardware version: 0.
     pub hw_ver: u32,
-    /// Queue pairs.
+    /// The most queue pairs.
     pub max_qp: u32,
-    /// Work requests in a send or receive queue.
+    /// The most work requests in a send or receive queue.
     pub max_qp_wr: u32,
-    /// Optional abilities.
+    /// The optional features.
     pub device_cap_flags: DeviceCap,
-    /// Scatter/gather elements in a work request.
+    /// The most scatter/gather elements in a work request.
     pub max_sge: u32,
-    /// The same for READ.
+    /// The most scatter elements in a READ.
     pub max_sge_rd: u32,
-    /// Bytes of inline data in a send request. (Verbs tells this with each queue pair.)
+    /// The most bytes of inline data in a send request. (Verbs reports this for each queue pair.)
     pub max_inline_data: u32,
-    /// Completion queues.
+    /// The most completion queues.
     pub max_cq: u32,
-    /// Entries in a completion queue.
+    /// The most entries in a completion queue.
     pub max_cqe: u32,
-    /// Memory regions.
+    /// The most memory regions.
     pub max_mr: u32,
-    /// Protection domains.
+    /// The most protection domains.
     pub max_pd: u32,
-    /// READs and atomics a queue pair answers at a time.
+    /// The most outstanding READs and atomics that a queue pair accepts from its peer.
     pub max_qp_rd_atom: u32,
-    /// The same over all queue pairs.
+    /// The most outstanding READs and atomics that all queue pairs together accept.
     pub max_res_rd_atom: u32,
-    /// READs and atomics a queue pair has outstanding.
+    /// The most READs and atomics that a queue pair may have outstanding.
     pub max_qp_init_rd_atom: u32,
-    /// With whom atomics are atomic.
+    /// With which accesses atomics are atomic.
     pub atomic_cap: AtomicCap,
-    /// Memory windows.
+    /// The most memory windows.
     pub max_mw: u32,
-    /// Multicast groups.
+    /// The most multicast groups.
     pub max_mcast_grp: u32,
-    /// Queue pairs in a multicast group.
+    /// The most queue pairs in a multicast group.
     pub max_mcast_qp_attach: u32,
-    /// Attachments over all groups.
+    /// The most attachments to all multicast groups.
     pub max_total_mcast_qp_attach: u32,
-    /// Address handles.
+    /// The most address handles.
     pub max_ah: u32,
-    /// Shared receive queues.
+    /// The most shared receive queues.
     pub max_srq: u32,
-    /// Work requests in a shared receive queue.
+    /// The most work requests in a shared receive queue.
     pub max_srq_wr: u32,
-    /// Scatter elements in a request of a shared receive queue.
+    /// The most scatter elements in a request of a shared receive queue.
     pub max_srq_sge: u32,
-    /// Partitions.
+    /// The size of the partition key table.
     pub max_pkeys: u16,
-    /// How long an acknowledgement may take inside the device: 4.096 µs · 2ⁿ.
+    /// The longest time until the device acknowledges, encoded as n: 4.096 µs · 2ⁿ.
     pub local_ca_ack_delay: u8,
-    /// Ports.
+    /// The number of ports.
     pub phys_port_cnt: u8,
-    /// On-demand paging: which operations may use such regions.
+    /// The operations that may use on-demand paging regions.
     pub odp_caps: OdpCaps,
-    /// Bytes of device memory, over all that is allocated.
+    /// The device memory, in bytes, for all allocations together.
     pub max_dm_size: u64,
-    /// Completion vectors: one for each CPU that this process may use. (Verbs tells this with the context.)
+    /// The number of completion vectors: one for each CPU that this process may use. (Verbs reports
+    /// this with the context.)
     pub num_comp_vectors: u32,
 }
 
 impl DeviceAttr {
-    /// Adapters have between 100 KiB and a few MiB.
+    /// Bytes of device memory. Adapters have between 100 KiB and a few MiB.
     pub(super) const MAX_DM_SIZE: u32 = 1 << 20;
 
-    /// The device on this interface, with these limits.
+    /// Returns the attributes of the device on this interface, with these limits.
     pub fn of(interface: &Interface, limits: &Limits) -> Self {
         let guid = Guid(u64::from_be_bytes(interface.eui64()));
         let rd_atom = u32::from(limits.max_rd_atomic);
@@ -117,11 +119,11 @@ impl DeviceAttr {
             max_mr: limits.max_mr,
             max_pd: limits.max_pd,
             max_qp_rd_atom: rd_atom,
-            // Nothing is shared between queue pairs that could run out before.
+            // Queue pairs share no resource for these that could run out earlier.
             max_res_rd_atom: rd_atom.saturating_mul(limits.max_qp),
             max_qp_init_rd_atom: rd_atom,
-            // Those of the CPU, so with the CPUs too; but as kernel rxe says it, since programs look
-            // for just that (UCX else does without atomics).
+            // Atomics are those of the CPU, so `Glob` would be true. Programs check for exactly the
+            // value of kernel `rdma_rxe`; without it, UCX does not use atomics.
             atomic_cap: AtomicCap::Hca,
             max_mw: limits.max_mw,
             max_mcast_grp: limits.max_mcast_grp,
@@ -141,13 +143,13 @@ impl DeviceAttr {
     }
 }
 
-/// How many completion vectors a device has: one for each CPU that this process may use.
+/// Returns the number of completion vectors: one for each CPU that this process may use.
 pub(super) fn comp_vectors() -> u32 {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(cpus).unwrap_or(u32::MAX)
 }
 
-/// Optional abilities of a device, with the bits of `enum ibv_device_cap_flags`.
+/// The optional features of a device, with the bits of `enum ibv_device_cap_flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceCap(u64);
 
@@ -164,7 +166,7 @@ impl DeviceCap {
     const FLUSH_GLOBAL: u64 = 1 << 38;
     const ATOMIC_WRITE: u64 = 1 << 40;
 
-    /// Those of this engine.
+    /// The features of this engine.
     const OURS: Self = Self(
         Self::BAD_PKEY_CNTR
             | Self::BAD_QKEY_CNTR
@@ -179,7 +181,7 @@ impl DeviceCap {
             | Self::ATOMIC_WRITE,
     );
 
-    /// The names that `ibv_devinfo` prints, by bit.
+    /// The names in `ibv_devinfo`, by bit.
     const NAMES: [(u64, &'static str); 11] = [
         (Self::BAD_PKEY_CNTR, "BAD_PKEY_CNTR"),
         (Self::BAD_QKEY_CNTR, "BAD_QKEY_CNTR"),
@@ -194,38 +196,39 @@ impl DeviceCap {
         (Self::ATOMIC_WRITE, "ATOMIC_WRITE"),
     ];
 
-    /// As verbs has them: 32 bits in `device_cap_flags`, all 64 in `device_cap_flags_ex`.
+    /// Returns the bits as verbs define them: 32 bits in `device_cap_flags`, all 64 in
+    /// `device_cap_flags_ex`.
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Those that the 32 bits of `device_cap_flags` have room for.
+    /// Returns the features in the 32 bits of `device_cap_flags`.
     #[must_use]
     pub const fn basic(self) -> Self {
         Self(self.0 & 0xffff_ffff)
     }
 
-    /// The others.
+    /// Returns the features beyond the 32 bits of `device_cap_flags`.
     #[must_use]
     pub const fn extended(self) -> Self {
         Self(self.0 & !0xffff_ffff)
     }
 
-    /// The names of those that are set.
+    /// Returns the names of the features.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let set = move |&(bit, _): &(u64, _)| self.0 & bit != 0;
         Self::NAMES.into_iter().filter(set).map(|(_, name)| name)
     }
 }
 
-/// With whom atomics are atomic.
+/// With which accesses atomics are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicCap {
-    /// There are none.
+    /// There are no atomics.
     None = 0,
-    /// With other atomics of this device.
+    /// Atomic with other atomics of this device.
     Hca = 1,
-    /// With the CPUs too.
+    /// Atomic with accesses of the CPUs too.
     Glob = 2,
 }
 
@@ -239,57 +242,57 @@ impl fmt::Display for AtomicCap {
     }
 }
 
-/// What a port is like now.
+/// The present attributes of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortAttr {
-    /// Whether it carries packets.
+    /// Whether the port carries packets.
     pub state: PortState,
-    /// The largest path MTU there is.
+    /// The largest path MTU that RoCE defines.
     pub max_mtu: Mtu,
-    /// The largest that its link carries. Where a link carries not even 256, 256 nevertheless, and
-    /// the port is down.
+    /// The largest path MTU that the link carries. If the link carries less than 256 bytes, this is
+    /// 256 and the port is down.
     pub active_mtu: Mtu,
-    /// Room in the GID table.
+    /// The capacity of the GID table.
     pub gid_tbl_len: u32,
     /// The bits of `enum ibv_port_cap_flags`.
     pub port_cap_flags: u32,
     /// The bits of `enum ibv_port_cap_flags2`.
     pub port_cap_flags2: u16,
-    /// Bytes in a message.
+    /// The largest message, in bytes.
     pub max_msg_sz: u32,
-    /// Packets with a wrong P_Key, counted per port by hardware; always 0 here.
+    /// Packets with a wrong P_Key. Hardware counts them for each port; always 0 here.
     pub bad_pkey_cntr: u32,
-    /// The same for Q_Keys.
+    /// Packets with a wrong Q_Key; always 0 here.
     pub qkey_viol_cntr: u32,
-    /// Partitions.
+    /// The size of the partition key table.
     pub pkey_tbl_len: u16,
-    /// InfiniBand's local identifier; 0 on Ethernet, as `sm_lid`, `lmc` and `sm_sl` are.
+    /// The InfiniBand local identifier; 0 on Ethernet, as are `sm_lid`, `lmc` and `sm_sl`.
     pub lid: u16,
-    /// The subnet manager's.
+    /// The local identifier of the subnet manager.
     pub sm_lid: u16,
-    /// LID mask control.
+    /// The LID mask control.
     pub lmc: u8,
-    /// Virtual lanes, encoded.
+    /// The number of virtual lanes, encoded.
     pub max_vl_num: u8,
-    /// The subnet manager's service level.
+    /// The service level of the subnet manager.
     pub sm_sl: u8,
-    /// Subnet timeout, encoded.
+    /// The subnet timeout, encoded.
     pub subnet_timeout: u8,
-    /// What the subnet manager did.
+    /// The kind of initialization that the subnet manager did.
     pub init_type_reply: u8,
-    /// Lanes, as a bit: 1 is one lane.
+    /// The number of lanes, as a bit: 1 is one lane.
     pub active_width: u8,
-    /// Speed of a lane, as a bit: 1 is 2.5 Gb/s, which kernel rxe says too. No limit: it goes as
-    /// fast as it goes.
+    /// The speed of a lane, as a bit: 1 is 2.5 Gb/s, as for kernel `rdma_rxe`. The actual speed is
+    /// not limited.
     pub active_speed: u8,
-    /// What the link does.
+    /// The physical state of the link.
     pub phys_state: PhysState,
     /// `IBV_QPF_GRH_REQUIRED` (1): addresses are GIDs.
     pub flags: u8,
 }
 
 impl PortAttr {
-    /// The port on this interface.
+    /// Returns the attributes of the port on this interface.
     pub fn of(interface: &Interface) -> Self {
         let mtu = Mtu::largest_for_link(interface.mtu);
         let active = interface.running && mtu.is_some();
@@ -323,15 +326,15 @@ impl PortAttr {
     }
 }
 
-/// `IBV_PORT_CM_SUP`: there is a communication manager.
+/// `IBV_PORT_CM_SUP`: the port has a communication manager.
 const PORT_CM_SUP: u32 = 1 << 16;
 
 /// Whether a port carries packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortState {
-    /// Its interface is down or has no carrier.
+    /// The interface is down or has no carrier.
     Down = 1,
-    /// It does.
+    /// The port carries packets.
     Active = 4,
 }
 
@@ -344,14 +347,14 @@ impl fmt::Display for PortState {
     }
 }
 
-/// What a port's link does.
+/// The physical state of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PhysState {
     /// The interface is up and waits for a carrier.
     Polling = 2,
     /// The interface is down.
     Disabled = 3,
-    /// There is a carrier.
+    /// The interface has a carrier.
     LinkUp = 5,
 }
 
@@ -365,7 +368,7 @@ impl fmt::Display for PhysState {
     }
 }
 
-/// A global unique identifier (EUI-64). Displayed as four groups of four digits.
+/// A globally unique identifier (EUI-64). Displayed as four groups of four hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid(pub u64);
 

@@ -1,15 +1,15 @@
-//! The names that a user gives to devices, as `rdma link add NAME type rxe netdev NETDEV` gives them
-//! to a kernel's.
+//! The names that a user gives to devices, as `rdma link add NAME type rxe netdev NETDEV` does for
+//! kernel devices.
 //!
-//! They are kept in one small file for each user and network namespace, among the runtime files of
-//! the user, and are gone when these are: with the session, or when the system restarts.
+//! The names are kept in a small file for each user and network namespace, among the user's runtime
+//! files. They are lost with these files: at the end of the session or when the host restarts.
 //!
-//! An endpoint with addresses of its own (`rxe link add NAME type rxe l2 LINK …`) is in the same file,
-//! with its configuration: it is a device only there.
+//! An endpoint with addresses of its own (`rxe link add NAME type rxe l2 LINK …`) is kept in the
+//! same file, with its configuration. It is defined nowhere else.
 //!
-//! Invariants: a name stands for one interface, known by its number, so that it keeps the name when
-//! it is itself renamed, or for one endpoint; an interface has one name at most. The file is replaced whole, by one at a
-//! time.
+//! Invariants: a name stands for one endpoint, or for one interface, which is identified by its
+//! number, so that the name survives a renaming of the interface. An interface has at most one
+//! name. The file is replaced as a whole, by one process at a time.
 
 mod error;
 
@@ -29,10 +29,10 @@ use rxe_net::{Interface, L2Config};
 pub use self::error::LinkError;
 use super::endpoints::EndpointLink;
 
-/// Gives the device on the interface `netdev` the name `name`.
+/// Names the device on the interface `netdev`.
 ///
 /// # Errors
-/// [`LinkError`], which says what to do instead.
+/// Fails with a [`LinkError`] that says what to do instead.
 pub fn add(name: &str, netdev: &str) -> Result<(), LinkError> {
     let interfaces = Interface::list().map_err(LinkError::os("list the interfaces"))?;
     change(|links| {
@@ -41,10 +41,10 @@ pub fn add(name: &str, netdev: &str) -> Result<(), LinkError> {
     })
 }
 
-/// Makes a device `name` of an endpoint with addresses of its own.
+/// Adds an endpoint with addresses of its own as a device with this name.
 ///
 /// # Errors
-/// [`LinkError`], which says what to do instead.
+/// Fails with a [`LinkError`] that says what to do instead.
 pub fn add_endpoint(name: &str, config: L2Config) -> Result<(), LinkError> {
     let interfaces = Interface::list().map_err(LinkError::os("list the interfaces"))?;
     change(|links| {
@@ -53,10 +53,10 @@ pub fn add_endpoint(name: &str, config: L2Config) -> Result<(), LinkError> {
     })
 }
 
-/// Takes the name `name` away again: its device has the name `rxe_NETDEV` then.
+/// Removes a name or an endpoint. A device on an interface is then called `rxe_NETDEV` again.
 ///
 /// # Errors
-/// [`LinkError`]: nobody has given this name.
+/// Fails with a [`LinkError`] if the name was not added.
 pub fn delete(name: &str) -> Result<(), LinkError> {
     let interfaces = Interface::list().map_err(LinkError::os("list the interfaces"))?;
     change(|links| {
@@ -65,12 +65,13 @@ pub fn delete(name: &str) -> Result<(), LinkError> {
     })
 }
 
-/// The directory for this user's runtime files, which nobody else can write to. It is made if need
-/// be: below XDG_RUNTIME_DIR, for temporary files, or in shared memory where the file system is
-/// read-only.
+/// Returns the directory for this user's runtime files, which only this user can write to.
+///
+/// The directory is created if necessary: below XDG_RUNTIME_DIR, below the directory for temporary
+/// files, or in shared memory if the file system is read-only.
 ///
 /// # Errors
-/// It cannot be made, or belongs to another user.
+/// Fails if the directory cannot be created or belongs to another user.
 pub fn runtime_dir() -> io::Result<PathBuf> {
     let given = env::var_os("XDG_RUNTIME_DIR");
     let mut first = None;
@@ -85,17 +86,17 @@ pub fn runtime_dir() -> io::Result<PathBuf> {
     Err(io::Error::new(first.kind(), format!("{first}: {todo}")))
 }
 
-/// Makes a directory that only this user can write to, unless it is there.
+/// Creates a directory that only this user can write to, unless it exists.
 fn private_dir(dir: PathBuf) -> io::Result<PathBuf> {
     match DirBuilder::new().mode(0o700).create(&dir) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(named(&dir, &e)),
         _ => {}
     }
-    // In a directory for everybody somebody else may have been first.
+    // In a directory that everyone can write to, another user may have created it first.
     let why = match fs::symlink_metadata(&dir) {
         Ok(meta) if !meta.is_dir() => "it is not a directory",
         Ok(meta) if meta.uid() != geteuid().as_raw() => "it belongs to another user",
-        // It may be there, on a file system that has become read-only since.
+        // The directory may exist on a file system that has since become read-only.
         Ok(_) => match access(&dir, Access::WRITE_OK) {
             Ok(()) => return Ok(dir),
             Err(e) => return Err(named(&dir, &e.into())),
@@ -105,20 +106,20 @@ fn private_dir(dir: PathBuf) -> io::Result<PathBuf> {
     Err(named(&dir, &io::Error::other(why)))
 }
 
-/// The names given in this network namespace.
+/// The names and endpoints of this network namespace.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// By the number of the interface.
+    /// The names, by the number of the interface.
     names: BTreeMap<u32, String>,
     endpoints: Vec<EndpointLink>,
 }
 
 impl Links {
-    /// As they are now. None where they cannot be read.
+    /// Reads the present names and endpoints. If they cannot be read, there are none.
     pub(super) fn read() -> Self {
         let Ok(number) = Interface::namespace() else { return Self::default() };
-        // The directory that `runtime_dir` finds or would make. Names from another user's file would
-        // be that user's choice.
+        // This is the directory that `runtime_dir` finds or would create. A file of another user is
+        // ignored, because that user would choose the names.
         let dir = runtime_paths(env::var_os("XDG_RUNTIME_DIR")).into_iter().find(|dir| is_own(dir));
         let path = dir.map(|dir| dir.join(file_name(number)));
         let Some(path) = path.filter(|path| is_own(path)) else { return Self::default() };
@@ -127,7 +128,7 @@ impl Links {
         links
     }
 
-    /// A line for each: the interface's number, and the name; or an endpoint.
+    /// Parses the file: each line is an interface's number and a name, or an endpoint.
     pub(super) fn parse(text: &str) -> Self {
         let line = |line: &str| {
             let (index, name) = line.split_once(' ')?;
@@ -140,17 +141,17 @@ impl Links {
         Self { names, endpoints }
     }
 
-    /// The endpoints with addresses of their own.
+    /// Returns the endpoints with addresses of their own.
     pub(super) fn endpoints(&self) -> &[EndpointLink] {
         &self.endpoints
     }
 
-    /// The name of the device on the interface of this number, if it was given one.
+    /// Returns the name given to the device on the interface with this number.
     pub(super) fn name_of(&self, index: u32) -> Option<&str> {
         self.names.get(&index).map(String::as_str)
     }
 
-    /// Whether this name was given.
+    /// Returns whether this name was given to a device or an endpoint.
     pub(super) fn has(&self, name: &str) -> bool {
         self.index_of(name).is_some() || self.endpoint(name).is_some()
     }
@@ -179,7 +180,7 @@ impl Links {
         text
     }
 
-    /// Names of interfaces that are gone are free again.
+    /// Removes the names of interfaces that no longer exist.
     fn forget_all_but(&mut self, interfaces: &[Interface]) {
         self.names.retain(|index, _| interfaces.iter().any(|i| i.index == *index));
     }
@@ -214,7 +215,7 @@ impl Links {
         Ok(())
     }
 
-    /// Fails if a device has this name, unless it is that of the interface `except`.
+    /// Fails if a device has this name, unless it is the device on the interface `except`.
     fn check_free(
         &self,
         name: &str,
@@ -260,7 +261,7 @@ impl Links {
     }
 }
 
-/// Changes the file, unless `f` fails.
+/// Changes the file of names, unless `f` fails.
 fn change(f: impl FnOnce(&mut Links) -> Result<(), LinkError>) -> Result<(), LinkError> {
     let number = Interface::namespace().map_err(LinkError::os("tell network namespaces apart"))?;
     let keep = || LinkError::os("keep the names of links");
@@ -286,16 +287,17 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(new, path)
 }
 
-/// Numbers of namespaces begin anew when the system does, and `/tmp` may stay.
+/// Returns the name of the file. It includes the boot ID, because namespace numbers restart at each
+/// boot and `/tmp` may survive it.
 fn file_name(namespace: u64) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot = boot.split('-').next().unwrap_or_default();
     format!("links-{boot}-{namespace}")
 }
 
-/// Where the directory may be, the best place first. `given` is XDG_RUNTIME_DIR, which may still be
-/// that of the user before `su` or `sudo`: what this user made there would stay there. In a program
-/// with more rights than its user, no variable counts.
+/// Returns the possible paths of the directory, the best one first. `given` is XDG_RUNTIME_DIR.
+/// After `su` or `sudo` it may belong to the previous user, and files of this user would remain
+/// there. A program with more rights than its user ignores the environment.
 fn runtime_paths(given: Option<OsString>) -> Vec<PathBuf> {
     let own = format!("rxe-{}", geteuid().as_raw());
     if rxe_sys::has_gained_rights() {
@@ -315,9 +317,10 @@ fn named(path: &Path, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("{}: {e}", path.display()))
 }
 
-/// What a kernel takes, less what lists of devices and paths could not tell apart.
+/// Checks that the kernel would accept the name, and that it is unambiguous in lists of devices and
+/// paths.
 fn check_name(name: &str) -> Result<(), &'static str> {
-    /// IB_DEVICE_NAME_MAX, with the zero at the end.
+    /// IB_DEVICE_NAME_MAX, in bytes, including the terminating zero.
     const NAME_CAPACITY: usize = 64;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() {
@@ -337,7 +340,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
 
 pub(super) const PREFIX: &str = "rxe_";
 
-/// What the device of an interface is called that nobody has given a name to.
+/// Returns the name of an interface's device to which no name was given.
 pub(super) fn default_name(netdev: &str) -> String {
     format!("{PREFIX}{netdev}")
 }

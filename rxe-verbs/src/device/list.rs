@@ -1,9 +1,9 @@
-//! Which devices there are, and what they are called.
+//! The list of devices and their names.
 //!
-//! Each interface with an address is a device `rxe_NETDEV`, the name that `rdma link add`'s users
-//! give to the kernel's, unless its user has given it another ([`super::links`]). Wherever a device
-//! is asked for, `rxe_NETDEV` and the interface's own name serve as well. Endpoints that a user has
-//! added are devices beside these; their interface has their name.
+//! Each interface with an address is a device `rxe_NETDEV`, the name that users of `rdma link add`
+//! give to kernel devices, unless its user has chosen another ([`super::links`]). Wherever a device
+//! is asked for, `rxe_NETDEV` and the interface's own name work as well. Endpoints that a user has
+//! added are further devices; their interface has their name.
 
 use rxe_core::engine::Limits;
 use rxe_net::{GidTable, Interface, L2Config};
@@ -13,117 +13,121 @@ use super::links::{Links, PREFIX, default_name};
 use super::{DeviceAttr, Guid, PortAttr};
 use crate::device_error::DeviceError;
 
-/// A device, not opened: what can be told by looking at its interface.
+/// A description of a device, taken from its interface without opening the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     name: String,
     interface: Interface,
     gids: GidTable,
-    /// What it is made of, where it is no interface of the host.
+    /// The endpoint's configuration, if the device is not an interface of the host.
     endpoint: Option<L2Config>,
 }
 
 impl DeviceInfo {
-    /// The number of the only port a device has.
+    /// The number of a device's only port.
     pub const PORT: u8 = 1;
 
-    /// Numbers of devices begin here where the host's own are shown too: `uverbs1000`, while those of
-    /// the host begin with `uverbs0`.
+    /// The first number of our devices if the host's own are shown too: `uverbs1000`, while those
+    /// of the host begin with `uverbs0`.
     pub const FIRST_BESIDE_HOST: usize = 1000;
 
-    /// All devices: those that lead to other hosts by interface number, ports that are up before
-    /// those that are down, then loopback. The first is what a program uses that names none.
+    /// Returns all devices. The first is the default of programs that name none.
+    ///
+    /// Devices that reach other hosts come first, ports that are up before those that are down, in
+    /// the order of interface numbers; loopback comes last.
     ///
     /// # Errors
-    /// [`DeviceError::Os`].
+    /// Fails with [`DeviceError::Os`] if the interfaces cannot be listed.
     pub fn list() -> Result<Vec<Self>, DeviceError> {
         Ok(from_interfaces(Interface::list().map_err(DeviceError::Os)?, &Links::read()))
     }
 
-    /// The devices that a program is offered that names none: as [`DeviceInfo::list`], but loopback
-    /// only where it has been given a name (`rxe link add`), or where no other port is up. Programs
-    /// that use all devices at once, as UCX does, would take it for one more way to other hosts.
+    /// Returns the devices that are offered to a program that names none.
+    ///
+    /// Like [`DeviceInfo::list`], but with loopback only if it has been named (`rxe link add`) or
+    /// no other port is up. Programs that use all devices simultaneously, such as UCX, would take
+    /// loopback for a further path to other hosts.
     ///
     /// # Errors
-    /// [`DeviceError::Os`].
+    /// Fails with [`DeviceError::Os`] if the interfaces cannot be listed.
     pub fn offered() -> Result<Vec<Self>, DeviceError> {
         let links = Links::read();
         let interfaces = Interface::list().map_err(DeviceError::Os)?;
         Ok(offered(from_interfaces(interfaces, &links), &links))
     }
 
-    /// The device with this name, or on the interface with this name.
+    /// Returns the device with this name, or on the interface with this name.
     ///
     /// # Errors
-    /// [`DeviceError`], which says what there is instead.
+    /// Fails with a [`DeviceError`] that lists the existing devices.
     pub fn find(name: &str) -> Result<Self, DeviceError> {
         let interfaces = Interface::list().map_err(DeviceError::Os)?;
         find(name, interfaces, &Links::read())
     }
 
-    /// The first device of [`DeviceInfo::list`].
+    /// Returns the first device of [`DeviceInfo::list`].
     ///
     /// # Errors
-    /// [`DeviceError::None`] if no interface has an address.
+    /// Fails with [`DeviceError::None`] if no interface has an address, and like
+    /// [`DeviceInfo::list`].
     pub fn first() -> Result<Self, DeviceError> {
         Self::list()?.into_iter().next().ok_or(DeviceError::None)
     }
 
-    /// Whether this is a name of it: its own, `rxe_NETDEV`, or its interface's.
+    /// Returns whether this is a name of the device: its own, `rxe_NETDEV`, or its interface's.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || names(name, &self.interface.name)
     }
 
-    /// Its name, as in `rxe_eth0`.
+    /// Returns the name, such as `rxe_eth0`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its interface as it was when this was made.
+    /// Returns the interface, as of when this description was created.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// The configuration of an endpoint of layer 2; `None` for an interface of the host.
+    /// Returns the configuration of an endpoint of layer 2; `None` for an interface of the host.
     pub fn endpoint(&self) -> Option<&L2Config> {
         self.endpoint.as_ref()
     }
 
-    /// The device of an endpoint.
     fn of_endpoint(link: &EndpointLink) -> Self {
         let EndpointLink { name, index, config } = link.clone();
         let interface = config.interface(&name, index);
         Self { gids: interface.gids(), name, interface, endpoint: Some(config) }
     }
 
-    /// The same device, with its interface as it is now.
+    /// Returns the device with a newer state of its interface.
     pub(super) fn with_interface(self, interface: Interface) -> Self {
         Self { gids: interface.gids(), interface, ..self }
     }
 
-    /// Its GIDs, likewise.
+    /// Returns the GID table, as of when this description was created.
     pub fn gids(&self) -> &GidTable {
         &self.gids
     }
 
-    /// What tells it from other devices.
+    /// Returns the node GUID, which identifies the device.
     pub fn guid(&self) -> Guid {
         self.attr().node_guid
     }
 
-    /// What it can do, opened as [`crate::OpenOptions::new`] does it.
+    /// Returns the capabilities and limits of the device if it is opened with default options.
     pub fn attr(&self) -> DeviceAttr {
         DeviceAttr::of(&self.interface, &Limits::default())
     }
 
-    /// What its port is like.
+    /// Returns the attributes of the port.
     pub fn port_attr(&self) -> PortAttr {
         PortAttr::of(&self.interface)
     }
 }
 
-/// The device on an interface. (One without addresses is of little use, and not in
-/// [`DeviceInfo::list`].)
+/// Describes the device on an interface. Without addresses, it is of little use and not in
+/// [`DeviceInfo::list`].
 impl From<Interface> for DeviceInfo {
     fn from(interface: Interface) -> Self {
         let name = default_name(&interface.name);
@@ -153,7 +157,7 @@ fn named(interface: Interface, links: &Links) -> DeviceInfo {
     if let Some(name) = link {
         device.name = name;
     } else if links.has(&device.name) {
-        // The interface came after another was given this name.
+        // Another interface was given this name before this one appeared.
         device.name = format!("{}.{}", device.name, device.interface.index);
     }
     device
@@ -165,7 +169,7 @@ fn find(name: &str, interfaces: Vec<Interface>, links: &Links) -> Result<DeviceI
     let bare = interfaces.iter().filter(|i| i.addresses.is_empty()).find(is_called);
     let bare = bare.map(|i| i.name.clone());
     let mut devices = from_interfaces(interfaces, links);
-    // A device's own name goes before an interface that happens to be called like it.
+    // A device's own name takes precedence over an interface of the same name.
     let at = devices.iter().position(|d| d.name == name);
     let at = at.or_else(|| devices.iter().position(|d| default_name(&d.interface.name) == name));
     let at = at.or_else(|| devices.iter().position(|d| d.interface.name == name));

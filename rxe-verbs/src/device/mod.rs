@@ -1,5 +1,5 @@
-//! The devices of this host: there is one for each interface with an address, without set-up.
-//! IBTA 11.2.1.
+//! The devices of this host: one for each interface with an address, without configuration. IBTA
+//! 11.2.1.
 
 mod attr;
 mod endpoints;

@@ -1,24 +1,24 @@
-//! On-demand paging, as a device says it of itself: the values of `ibv_query_device_ex`. IBTA has no
-//! such thing.
+//! Capabilities for on-demand paging: the values of `ibv_query_device_ex`. IBTA does not define
+//! them.
 
-/// What on-demand paging can be used for: a set of abilities for each transport. `struct ibv_odp_caps`,
-/// and `xrc_odp_caps` beside it.
+/// The operations that can use on-demand paging regions, for each transport. `struct ibv_odp_caps`
+/// and `xrc_odp_caps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OdpCaps {
-    /// The bits of `enum ibv_odp_general_caps`: 1, there are such regions; 2, also implicit ones.
+    /// The bits of `enum ibv_odp_general_caps`: 1 for on-demand regions, 2 for implicit ones.
     pub general: u64,
-    /// Reliable connections.
+    /// Operations of reliable connections.
     pub rc: OdpTransportCaps,
-    /// Unreliable connections.
+    /// Operations of unreliable connections.
     pub uc: OdpTransportCaps,
-    /// Datagrams.
+    /// Operations of datagrams.
     pub ud: OdpTransportCaps,
-    /// XRC.
+    /// Operations of XRC.
     pub xrc: OdpTransportCaps,
 }
 
 impl OdpCaps {
-    /// Those of this engine: each operation that a transport has.
+    /// The capabilities of this engine: every operation of each transport.
     pub(super) const OURS: Self = {
         use OdpTransportCaps as T;
         let datagrams = T::SEND | T::RECV | T::SRQ_RECV;
@@ -32,7 +32,7 @@ impl OdpCaps {
         }
     };
 
-    /// The names of the general ones, as `ibv_devinfo` prints them.
+    /// Returns the names of the general capabilities, as `ibv_devinfo` prints them.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let names = [(1, "ODP_SUPPORT"), (2, "ODP_SUPPORT_IMPLICIT")];
         names.into_iter().filter(move |(bit, _)| self.general & bit != 0).map(|(_, name)| name)
@@ -54,7 +54,7 @@ impl OdpTransportCaps {
     const FLUSH: u32 = 1 << 6;
     const ATOMIC_WRITE: u32 = 1 << 7;
 
-    /// The names that `ibv_devinfo` prints, by bit.
+    /// The names in `ibv_devinfo`, by bit.
     const NAMES: [(u32, &'static str); 8] = [
         (Self::SEND, "SUPPORT_SEND"),
         (Self::RECV, "SUPPORT_RECV"),
@@ -66,12 +66,12 @@ impl OdpTransportCaps {
         (Self::ATOMIC_WRITE, "SUPPORT_ATOMIC_WRITE"),
     ];
 
-    /// As verbs has them.
+    /// Returns the bits as verbs define them.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// The names of those that are set.
+    /// Returns the names of the operations.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, name)| name)
     }

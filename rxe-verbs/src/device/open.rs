@@ -1,4 +1,4 @@
-//! An open device: the engine, the way onto the wire, and the thread that serves peers while the
+//! An open device: its engines, their network backends, and the threads that serve peers while the
 //! program is busy elsewhere. IBTA 11.2.1.1.
 
 use std::fmt;
@@ -23,18 +23,18 @@ use crate::faults::InjectedFaults;
 use crate::observe::{Reporting, Resources, UseCounts, closed};
 use crate::progress::Shard;
 
-/// An open device. Everything else is made from it, and keeps it open.
+/// An open device. All other objects are created from it and keep it open.
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<DeviceInner>,
 }
 
 pub(super) struct DeviceInner {
-    /// Ended first: what it reports on is there until then.
+    /// Dropped first, while everything that it reports on still exists.
     pub(super) _reporting: Option<Reporting>,
     pub(super) info: DeviceInfo,
     pub(super) backend: &'static str,
-    /// What changes with the interface.
+    /// The state that changes with the interface.
     pub(super) port: Arc<PortData>,
     pub(super) limits: Limits,
     pub(super) resources: Arc<Resources>,
@@ -45,7 +45,7 @@ pub(super) struct DeviceInner {
     pub(super) shards: Shards,
     pub(super) next_srq: AtomicU32,
     pub(super) keepalive: bool,
-    /// The source port of all packets, if there is one.
+    /// The source port of all packets, if it is fixed.
     pub(super) source_port: Option<u16>,
 }
 
@@ -54,52 +54,58 @@ impl Device {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Its name, as in `rxe_eth0`.
+    /// Returns the name, such as `rxe_eth0`.
     pub fn name(&self) -> &str {
         self.inner.info.name()
     }
 
-    /// What is known of it without opening it, as of when it was opened.
+    /// Returns the description of the device, as of when it was opened.
     pub fn info(&self) -> &DeviceInfo {
         &self.inner.info
     }
 
-    /// What it can do.
+    /// Returns the device's capabilities and limits.
     pub fn attr(&self) -> DeviceAttr {
         DeviceAttr::of(self.inner.info.interface(), &self.inner.limits)
     }
 
-    /// What its port is like now.
+    /// Returns the present attributes of the port.
     pub fn port_attr(&self) -> PortAttr {
         let max_msg_sz = u32::try_from(self.inner.limits.max_message).unwrap_or(u32::MAX);
         let active_mtu = self.active_mtu();
         PortAttr { max_msg_sz, active_mtu, ..PortAttr::of(&self.inner.port.interface()) }
     }
 
-    /// `udp`, `packet`, `xdp:driver`, …: the name of a backend, in the mode that it is in.
+    /// Returns the name of the backend and its mode: `udp`, `packet`, `xdp:driver`, …
     pub fn backend_name(&self) -> &'static str {
         self.inner.backend
     }
 
-    /// The high 8 bits of the QPNs of this device's first shard, never 0: other processes on the same
-    /// addresses, and other shards, have others. (When it has 65,000 queue pairs of this block, it takes a
-    /// further one.) `None` where its way onto the wire is its own.
+    /// Returns the high 8 bits of the QPNs in the first shard's first block; never 0.
+    ///
+    /// A block is a range of 65,536 QPNs. Other processes on the same addresses, and other shards,
+    /// have other blocks. A shard with 65,000 queue pairs in a block takes a further one. `None` if
+    /// the backend does not share addresses.
     pub fn qpn_block(&self) -> Option<u8> {
         self.inner.shards.first().qpns.first_block()
     }
 
-    /// What it shares with other processes: its addresses, and the services that it listens to.
+    /// Returns what the device shares with other processes: its addresses, and the services that it
+    /// listens to.
     pub(crate) fn port_groups(&self) -> Option<&PortGroups> {
         self.inner.shards.first().qpns.port_groups()
     }
 
-    /// The own addresses by `sgid_index`, as of now: they follow those of the interface, unless the
-    /// program has named them. [`Gid::ZERO`] stands where nothing can be sent from.
+    /// Returns the present local addresses by `sgid_index`.
+    ///
+    /// They follow the interface's addresses, unless the program has named them. [`Gid::ZERO`]
+    /// marks entries from which nothing can be sent.
     pub fn gids(&self) -> Arc<[Gid]> {
         self.inner.port.gids()
     }
 
-    /// The GID table as a kernel device shows it: with the entries that nothing can be sent from.
+    /// Returns the GID table as a kernel device shows it, including entries from which nothing can
+    /// be sent.
     pub fn gid_table(&self) -> Vec<Gid> {
         match self.inner.port.table() {
             Some(table) => table.iter().map(|entry| entry.gid).collect(),
@@ -107,14 +113,14 @@ impl Device {
         }
     }
 
-    /// The index of the own address that is used where a program names none.
+    /// Returns the index of the local address that is used if a program names none.
     pub fn preferred_gid(&self) -> u16 {
         let of_table = self.inner.port.table().and_then(|table| table.preferred());
         self.index(of_table.or_else(|| self.gids().iter().position(|g| !g.is_zero())))
     }
 
-    /// The index of the own address to use towards a peer: on the same network if there is one, else
-    /// of the same family.
+    /// Returns the index of the local address to use for a peer: on the same network if there is
+    /// one, otherwise of the same family.
     pub fn gid_index_for(&self, peer: Gid) -> u16 {
         let ip = peer.to_ip();
         let of_family = |g: &Gid| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4();
@@ -129,166 +135,178 @@ impl Device {
         at.and_then(|at| u16::try_from(at).ok()).unwrap_or(0)
     }
 
-    /// The largest path MTU that the link carries now. If the interface's MTU becomes smaller, so does this;
-    /// it becomes no larger than it was when the device was opened.
+    /// Returns the largest path MTU that the link carries now.
+    ///
+    /// It follows the interface's MTU, but never exceeds its value at the time when the device was
+    /// opened.
     pub fn active_mtu(&self) -> Mtu {
         self.inner.port.mtu()
     }
 
-    /// The clock that [`crate::Completion::timestamp`] is read from: CLOCK_MONOTONIC, in nanoseconds; on a
-    /// simulated host ([`crate::cluster`]) the time since its cluster was made.
+    /// Returns the time of the clock of [`crate::Completion::timestamp`].
+    ///
+    /// This is CLOCK_MONOTONIC, in nanoseconds; on a simulated host ([`crate::cluster`]), the time
+    /// since its cluster was created.
     pub fn now(&self) -> Time {
         self.shard().environment().now()
     }
 
-    /// How many shards it has now ([`super::OpenOptions::shards`]).
+    /// Returns the present number of shards ([`super::OpenOptions::shards`]).
     pub fn shard_count(&self) -> usize {
         self.inner.shards.iter().count()
     }
 
-    /// What the engine has counted, of all shards together.
+    /// Returns the engines' counters, summed over all shards.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         self.inner.shards.iter().for_each(|member| sum += &member.shard.counters().0);
         sum
     }
 
-    /// What the backend has counted, of all shards together.
+    /// Returns the backends' counters, summed over all shards.
     pub fn net_counters(&self) -> rxe_net::Counters {
         let mut sum = rxe_net::Counters::default();
         self.inner.shards.iter().for_each(|member| sum += member.shard.counters().1);
         sum
     }
 
-    /// The capture of its traffic, if there is one: it is written as the traffic goes, and whole when
-    /// the device is closed or [`PcapHandle::flush`] is called.
+    /// Returns the capture of the traffic, if there is one.
+    ///
+    /// The file is written as packets pass, and is complete when the device is closed or
+    /// [`PcapHandle::flush`] is called.
     pub fn capture(&self) -> Option<&PcapHandle> {
         self.inner.capture.as_ref()
     }
 
-    /// The faults that it was opened with, and what they have done so far.
+    /// Returns the injected faults and what they have done so far, if the device was opened with
+    /// faults.
     pub fn faults(&self) -> Option<&InjectedFaults> {
         self.inner.faults.as_ref()
     }
 
-    /// What has happened since this was last asked, one line each, the oldest first: packets dropped
-    /// and why, NAKs, retries, failures. Only the newest 256 of each shard are kept, one shard after the
-    /// other.
+    /// Returns descriptions of the events since the last call, one line each, oldest first.
+    ///
+    /// The events include dropped packets with the reason, NAKs, retries and failures. Only the
+    /// newest 256 of each shard are kept, and the shards follow one after the other.
     pub fn explain(&self) -> Vec<String> {
         let logs = self.inner.shards.iter().map(|member| member.shard.take_log());
         logs.flat_map(|log| log.iter().map(explain).collect::<Vec<_>>()).collect()
     }
 
-    /// The oldest asynchronous event not yet taken.
+    /// Takes the oldest asynchronous event not yet taken.
     pub fn poll_async_event(&self) -> Option<AsyncEvent> {
         self.inner.asyncs.take()
     }
 
-    /// The asynchronous events that wait.
+    /// Returns the queue of asynchronous events.
     pub(crate) fn asyncs(&self) -> &AsyncEvents {
         &self.inner.asyncs
     }
 
-    /// Readable while [`Device::poll_async_event`] has one.
+    /// Returns the descriptor that is readable while [`Device::poll_async_event`] has an event.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         self.inner.asyncs.fd()
     }
 
-    /// How many others have it: handles, and what was made from it.
+    /// Returns the number of other references: handles, and objects created from the device.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.inner) - 1
     }
 
-    /// Whether its interface was removed, and with it the device: nothing works any more. An interface of
-    /// the same name that is made later is another device.
+    /// Returns whether the interface, and with it the device, was removed.
+    ///
+    /// Nothing works any more then. An interface of the same name that is created later is another
+    /// device.
     pub fn is_removed(&self) -> bool {
         self.inner.port.is_removed()
     }
 
-    /// Whether this is a handle of the same open device as `other`.
+    /// Returns whether both are handles of the same open device.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Tells `bound` when the interface is removed, until [`Device::unbind`].
+    /// Notifies `bound` when the interface is removed, until [`Device::unbind`].
     pub(crate) fn bind(&self, bound: Arc<dyn BoundToDevice>) {
         self.inner.port.bind(bound);
     }
 
-    /// Undoes [`Device::bind`] for what has this address in memory.
+    /// Undoes [`Device::bind`] for the object at this memory address.
     pub(crate) fn unbind(&self, address: usize) {
         self.inner.port.unbind(address);
     }
 
-    /// Whether it asks if the peers of its connections are still there
-    /// ([`OpenOptions::keepalive`](super::OpenOptions::keepalive)), and whether questions may leave from
+    /// Returns whether the device checks that the peers of its connections are alive
+    /// ([`OpenOptions::keepalive`](super::OpenOptions::keepalive)), and whether the checks may use
     /// a source port of their own.
     pub(crate) fn keepalive(&self) -> (bool, bool) {
         (self.inner.keepalive, self.inner.source_port.is_none())
     }
 
-    /// Closes it.
+    /// Closes the device and reports remaining users.
     ///
     /// # Errors
-    /// Something made from it is still there; it then closes with the last of these.
+    /// Fails if objects created from the device still exist. It is then closed with the last of
+    /// them.
     pub fn close(self) -> Result<()> {
         closed(UseCounts::NONE, self.users(), "the device")
     }
 
-    /// A handle that does not keep it open.
+    /// Returns a handle that does not keep the device open.
     pub(crate) fn downgrade(&self) -> WeakDevice {
         WeakDevice(Arc::downgrade(&self.inner))
     }
 
-    /// The index of an own address.
+    /// Returns the index of a local address.
     pub(crate) fn gid_index_of(&self, ip: IpAddr) -> Option<u16> {
         let gid = Gid::from(ip);
         let at = self.gids().iter().position(|g| *g == gid)?;
         u16::try_from(at).ok()
     }
 
-    /// A number for a protection domain. No other of this process has it, so that what is of another device
-    /// is of another domain too.
+    /// Returns a new number for a protection domain, unique in this process, so that objects of
+    /// different devices never share a domain.
     pub(crate) fn next_pd() -> PdId {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         PdId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A number for a shared receive queue: 24 bits, as many as an XRC request has for it.
+    /// Returns the next number for a shared receive queue: 24 bits, as in XRC requests.
     pub(crate) fn next_srq(&self) -> u32 {
         self.inner.next_srq.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
     }
 
-    /// Chooses the shard for a new queue pair, by its number. `used`: its completion queues are of these
-    /// already. `vector`: that of its receive completion queue.
+    /// Returns the number of the shard for a new queue pair. `used` has a bit for each shard of its
+    /// completion queues, `vector` is the vector of its receive completion queue.
     pub(crate) fn choose_shard(&self, used: u32, vector: u32) -> usize {
         self.inner.shards.choose(used, vector)
     }
 
-    /// Where the numbers of a shard's queue pairs come from.
+    /// Returns the QPN allocator of a shard.
     pub(crate) fn qpns(&self, shard: usize) -> &QpnAllocator {
         &self.inner.shards.get(shard).qpns
     }
 
-    /// The first shard: it has the connection manager, and says whether the device works.
+    /// Returns the first shard, which has the connection manager and tells whether the device
+    /// works.
     #[inline]
     pub(crate) fn shard(&self) -> &Shard {
         &self.inner.shards.first().shard
     }
 
-    /// A shard by its number.
+    /// Returns a shard by its number.
     #[inline]
     pub(crate) fn shard_at(&self, number: usize) -> &Arc<Shard> {
         &self.inner.shards.get(number).shard
     }
 
-    /// The first shard of a set; of an empty one the device's first.
+    /// Returns the first shard of a set, or the device's first shard if the set is empty.
     #[inline]
     pub(crate) fn first_of(&self, shards: &ShardSet) -> &Shard {
         &self.inner.shards.get(shards.bits().trailing_zeros() as usize).shard
     }
 
-    /// Returns the shards of these bits, by their numbers.
+    /// Returns the shards whose numbers have a bit set.
     pub(crate) fn shards_among(&self, mut bits: u32) -> impl Iterator<Item = &Shard> {
         std::iter::from_fn(move || {
             let number = (bits != 0).then(|| bits.trailing_zeros())?;
@@ -297,7 +315,7 @@ impl Device {
         })
     }
 
-    /// All shards that there are.
+    /// Returns all present shards.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.inner.shards.iter().map(|member| &*member.shard)
     }
@@ -314,13 +332,13 @@ impl Device {
         &self.inner.limits
     }
 
-    /// The address behind an index, or why there is none.
+    /// Returns the local address at an index, or an error that lists the usable indexes.
     pub(crate) fn gid(&self, index: u16) -> Result<Gid> {
         let gids = self.gids();
         match gids.get(usize::from(index)) {
             Some(gid) if !gid.is_zero() => Ok(*gid),
             found => {
-                // Its interface may be removed, which says more.
+                // If the interface was removed, that error explains more.
                 self.shard().check()?;
                 let usable = gids.iter().enumerate().filter(|(_, g)| !g.is_zero());
                 let usable: Vec<_> = usable.map(|(i, g)| format!("{i} ({})", g.to_ip())).collect();
@@ -335,7 +353,7 @@ impl Device {
         }
     }
 
-    /// Refuses what belongs to another device.
+    /// Fails if an object belongs to another device.
     pub(crate) fn owns(&self, other: &Self, what: &str) -> Result<()> {
         if self.is(other) {
             return Ok(());
@@ -344,19 +362,19 @@ impl Device {
         Err(VerbsError::UnknownObject { what }.into())
     }
 
-    /// Whether a peer's address is of a family that this device has.
+    /// Returns whether the device has an address of the peer's family.
     pub(crate) fn reaches(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         self.gids().iter().any(|g| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4())
     }
 }
 
-/// A handle that does not keep a device open.
+/// A handle that does not keep the device open.
 #[derive(Clone)]
 pub(crate) struct WeakDevice(Weak<DeviceInner>);
 
 impl WeakDevice {
-    /// The device, if it is still open.
+    /// Returns the device, if it is still open.
     pub(crate) fn upgrade(&self) -> Option<Device> {
         self.0.upgrade().map(|inner| Device { inner })
     }

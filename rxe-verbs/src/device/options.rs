@@ -1,4 +1,4 @@
-//! How to open a device.
+//! Options for opening a device, and the opening itself.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ use crate::observe::{DeviceReporter, Reporting, Resources};
 use crate::os::{Environment, now};
 use crate::progress::{AckPolicy, Core, Monitor, Shard, ShardParts};
 
-/// How to open a device; begin with [`Device::options`].
+/// The options for opening a device; begin with [`Device::options`].
 #[must_use = "a device is opened by open()"]
 pub struct OpenOptions {
     name: String,
@@ -53,11 +53,11 @@ pub struct OpenOptions {
 }
 
 impl Device {
-    /// Opens the device of this name (`rxe_eth0`) or on the interface of this name (`eth0`) as
-    /// [`OpenOptions::new`] does it.
+    /// Opens the device with this name (`rxe_eth0`), or on the interface with this name (`eth0`),
+    /// with the options of [`OpenOptions::new`].
     ///
     /// # Errors
-    /// As [`OpenOptions::open`].
+    /// Fails like [`OpenOptions::open`].
     pub fn open(name: &str) -> Result<Self> {
         OpenOptions::new(name).open()
     }
@@ -65,22 +65,24 @@ impl Device {
     /// Opens the first of [`crate::devices`].
     ///
     /// # Errors
-    /// As [`OpenOptions::open`]; or there is none.
+    /// Fails like [`OpenOptions::open`], and if there is no device.
     pub fn open_first() -> Result<Self> {
         Self::open(DeviceInfo::first()?.name())
     }
 
-    /// How to open a device in another way than [`Device::open`].
+    /// Returns options for opening a device in another way than [`Device::open`].
     pub fn options(name: &str) -> OpenOptions {
         OpenOptions::new(name)
     }
 }
 
 impl OpenOptions {
-    /// How many shards there may be ([`OpenOptions::shards`]).
+    /// The possible numbers of shards ([`OpenOptions::shards`]).
     pub const SHARDS: RangeInclusive<u32> = 1..=MAX_SHARDS;
 
-    /// The device of this name or on the interface of this name; all its addresses; over UDP sockets.
+    /// Returns the default options: all addresses of the device, over UDP sockets.
+    ///
+    /// `name` is the name of the device or of its interface.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -102,167 +104,190 @@ impl OpenOptions {
         }
     }
 
-    /// A device on a simulated host, which is driven by its simulation.
+    /// Returns the options for a device on a simulated host, which its simulation drives.
     pub(crate) fn simulated(environment: Environment, backend: Box<dyn Backend>) -> Self {
-        // A simulation ends when nothing is left to do, so nobody asks in vain.
+        // A simulation ends when no event is left, so keepalives would keep it running.
         Self { custom: Some(backend), environment, keepalive: false, ..Self::new("") }
     }
 
-    /// Use only this address; called again, this one too. They need not be listed on the interface:
-    /// all of 127.0.0.0/8 can be used on `lo`. They are the GID table, in this order.
+    /// Uses only this address; call it again to add further ones.
+    ///
+    /// The addresses form the GID table in this order. They need not be listed on the interface:
+    /// all of 127.0.0.0/8 can be used on `lo`.
     pub fn address(mut self, ip: IpAddr) -> Self {
         self.addresses.push(ip);
         self
     }
 
-    /// Which way onto a wire; UDP sockets if this is not called.
+    /// Sets the kind of network backend; the default is UDP sockets.
     pub fn backend(mut self, kind: BackendKind) -> Self {
         self.wire.kind = kind;
         self
     }
 
-    /// Use this way onto a wire, which the program has opened for the same addresses.
+    /// Uses a backend that the program has opened for the same addresses.
     pub fn custom_backend(mut self, backend: Box<dyn Backend>) -> Self {
         self.custom = Some(backend);
         self
     }
 
-    /// Write all packets to this file (pcapng), with comments on why they were dropped, refused or sent
-    /// again. An existing file is overwritten with the first packet.
+    /// Writes all packets to this file (pcapng).
+    ///
+    /// Comments tell why packets were dropped, refused or retransmitted. An existing file is
+    /// overwritten when the first packet is written.
     pub fn pcap(self, path: impl Into<PathBuf>) -> Self {
         self.pcap_options(PcapOptions::new(path))
     }
 
-    /// The same, with a limit of its own to the file's size.
+    /// Like [`OpenOptions::pcap`], with options such as the largest file size.
     pub fn pcap_options(mut self, options: PcapOptions) -> Self {
         self.pcap = Some(options);
         self
     }
 
-    /// Do this to the packets that this device sends and to those that reach it, to its requests and to
-    /// its completions. The same seed does the same to the same packets. If packets are hit, those to processes of this host go through shared memory one by one
-    /// and with an ICRC then, as on a wire.
+    /// Injects faults into the device's packets in both directions, its requests and its
+    /// completions.
+    ///
+    /// The same seed has the same effect on the same packets. If packets are affected, those to
+    /// processes of this host go through shared memory one by one and with an ICRC, as on a wire.
     pub fn faults(mut self, seed: u64, plan: FaultPlan) -> Self {
         self.faults = Some((seed, plan));
         self
     }
 
-    /// Whether to take part in congestion control: to send packets as ECN capable, to answer marks
-    /// with notifications and to slow down when notified. On unless switched off; a peer that does
-    /// not take part is noticed.
+    /// Sets whether to take part in congestion control; the default is on.
+    ///
+    /// The device then sends packets as ECN capable, answers marks with notifications, and slows
+    /// down when it is notified. It detects peers that do not take part.
     pub fn congestion_control(mut self, on: bool) -> Self {
         self.congestion_control = on;
         self
     }
 
-    /// The most packets that a queue pair leaves unacknowledged.
+    /// Sets the most packets that a queue pair may have unacknowledged.
     pub fn window_packets(mut self, packets: u32) -> Self {
         self.window_packets = Some(packets.max(1));
         self
     }
 
-    /// The most bytes that a queue pair leaves unacknowledged. By default what the receive buffer
-    /// takes that the system gave this device, since the peer's is unknown and likely alike.
+    /// Sets the most bytes that a queue pair may have unacknowledged.
+    ///
+    /// By default, as much as fits into the receive buffer that the kernel gave this device,
+    /// because the peer's buffer is unknown and probably alike.
     pub fn window_bytes(mut self, bytes: u32) -> Self {
         self.window_bytes = Some(bytes.max(1));
         self
     }
 
-    /// Bytes of receive buffer to ask the system for.
+    /// Sets the size of the receive buffer to request from the kernel, in bytes.
     pub fn recv_buffer(mut self, bytes: usize) -> Self {
         self.wire.recv_buffer = Some(bytes);
         self
     }
 
-    /// The descriptor that is readable while an asynchronous event waits ([`Device::async_fd`]): one that the
-    /// program had before the device is open.
+    /// Uses an existing descriptor for asynchronous events ([`Device::async_fd`]).
     pub fn async_fd(mut self, fd: Arc<EventFd>) -> Self {
         self.async_fd = Some(fd);
         self
     }
 
-    /// Calls `observer` with everything worth knowing, in order, one event at a time, from whichever
-    /// thread it happened on. The engine works on meanwhile; events that come faster than 4,096
-    /// behind are missed. Of a request that failed it is told before a program takes the completion, if it needs
-    /// no more than half a second for that.
+    /// Calls `observer` with every event of the device, in order, one at a time.
+    ///
+    /// It is called on any thread that drives the device, while the engine continues. If 4,096
+    /// events wait, further ones are not reported. The events that explain a failed request are
+    /// reported before a program takes the completion, if the observer needs no more than half a
+    /// second.
     pub fn on_event(mut self, observer: Box<dyn Fn(&Event) + Send>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// When acknowledgements of messages leave that the program polls.
+    /// Sets when the acknowledgements of polled messages are sent.
     pub fn ack_policy(mut self, acks: AckPolicy) -> Self {
         self.acks = acks;
         self
     }
 
-    /// Which UDP source ports packets leave from: one for each queue pair, unless a firewall on the way wants
-    /// one for all. A backend of the program's own ([`OpenOptions::custom_backend`]) may have but one.
+    /// Sets the UDP source ports of packets; the default is one for each queue pair.
+    ///
+    /// One port for all packets suits a firewall that admits only one. A backend of the program
+    /// ([`OpenOptions::custom_backend`]) may be limited to one port.
     pub fn source_port(mut self, policy: SourcePortPolicy) -> Self {
         self.wire.source_port = policy;
         self
     }
 
-    /// Whether the peers of connections made by address ([`crate::cm`]) are asked every two seconds if they
-    /// are still there, so that the program hears of one that was killed
-    /// ([`Disconnected`](crate::cm::CmEventKind::Disconnected)). On unless switched off.
+    /// Sets whether to check every two seconds that the peers of connections are alive; the default
+    /// is on.
+    ///
+    /// This applies to connections by address ([`crate::cm`]). The program is notified of a peer
+    /// that was killed ([`Disconnected`](crate::cm::CmEventKind::Disconnected)).
     pub fn keepalive(mut self, on: bool) -> Self {
         self.keepalive = on;
         self
     }
 
-    /// How many objects there may be, and how large: for a program that must not take more than its
-    /// share. [`DeviceAttr`](super::DeviceAttr) tells them.
+    /// Sets the limits of objects' numbers and sizes ([`DeviceAttr`](super::DeviceAttr)), for a
+    /// program that must not take more than its share.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Whether packets to other processes of this host and this user go through shared memory
-    /// instead of the wire: the same packets, and a capture shows them. On unless switched off.
+    /// Sets whether packets to processes of this user on this host go through shared memory; the
+    /// default is on.
+    ///
+    /// The packets are those of the wire, and captures show them.
     pub fn shared_memory(mut self, on: bool) -> Self {
         self.wire.shared_memory = on;
         self
     }
 
-    /// Whether many packets are handed to the system in one piece, which it cuts up (GSO), and taken
-    /// from it so (GRO): much faster, but captures of the interface may show such pieces instead of
-    /// packets. On unless switched off.
+    /// Sets whether the kernel segments (GSO) and merges (GRO) packets; the default is on.
+    ///
+    /// This is much faster, but captures of the interface may show merged packets.
     pub fn segmentation(mut self, on: bool) -> Self {
         self.wire.segmentation = on;
         self
     }
 
-    /// Spread queue pairs over so many shards ([`OpenOptions::SHARDS`]): engines that run side by side, on a CPU each. They
-    /// are dealt out in turn by their completion queues: queue pairs that complete in one queue, or in queues
-    /// of one completion vector other than 0 ([`crate::CompletionQueue::set_comp_vector`]), are of one shard.
+    /// Spreads queue pairs over this number of shards ([`OpenOptions::SHARDS`]): engines that run
+    /// in parallel, on a CPU each.
     ///
-    /// Without this, each thread that makes queue pairs has a shard for them, and one more for each
-    /// completion vector that it names, but there are no more shards than CPUs, and at most 8. With captures,
-    /// with faults, with [`OpenOptions::custom_backend`] and for endpoints of layer 2 there is always one;
-    /// over AF_XDP, before Linux 6.0 (in generic mode 6.15), too.
+    /// Shards are assigned in turn by completion queue: queue pairs that complete in one queue, or
+    /// in queues of one completion vector other than 0
+    /// ([`crate::CompletionQueue::set_comp_vector`]), belong to one shard.
+    ///
+    /// By default, each thread that creates queue pairs has a shard for each completion vector that
+    /// it uses, up to the number of CPUs and at most 8 shards. There is always one shard with
+    /// captures, with faults, with [`OpenOptions::custom_backend`], for endpoints of layer 2, and
+    /// over AF_XDP before Linux 6.0 (in generic mode before 6.15).
     pub fn shards(mut self, count: u32) -> Self {
         self.spread = Spread::Queues(count.clamp(1, MAX_SHARDS));
         self
     }
 
-    /// Opens it. If all addresses of the interface are tentative, as for a second or two after it came
-    /// up with IPv6 only, this waits for the first that can be used, a few seconds at most.
+    /// Opens the device.
+    ///
+    /// If all addresses of the interface are tentative, as for a second or two after it came up
+    /// with IPv6 only, this waits a few seconds at most for the first usable one.
     ///
     /// # Errors
-    /// [`crate::Error::Device`] where there is none of this name, [`crate::Error::Net`] where the
-    /// backend cannot be opened (port 4791 in use, missing privileges, …).
+    /// Fails with [`crate::Error::Device`] if there is no such device, and with
+    /// [`crate::Error::Net`] if the backend cannot be opened (port 4791 in use, missing privileges,
+    /// …).
     pub fn open(self) -> Result<Device> {
         rxe_sys::on_own_stack("rxe-open", || self.open_here())
     }
 
     fn open_here(mut self) -> Result<Device> {
-        // First, so that no change is missed. Without, the device stays as it is opened.
+        // Opened first, so that no change is missed. Without a monitor, the device stays as it is
+        // opened.
         let mut monitor = InterfaceMonitor::open().ok();
         let mut info = DeviceInfo::find(&self.name)?;
         let named = !self.addresses.is_empty();
         if let Some(config) = info.endpoint().cloned().filter(|_| self.custom.is_none()) {
-            // The host's interfaces say nothing about it.
+            // The host's interfaces do not describe an endpoint.
             monitor = None;
             info = self.open_endpoint(&config, info)?;
         } else if !named && self.custom.is_none() {
@@ -271,7 +296,7 @@ impl OpenOptions {
         self.open_on(info, monitor)
     }
 
-    /// Opens the device that is described so. `monitor` tells of changes.
+    /// Opens the device with this description. `monitor` reports changes of the interface.
     pub(crate) fn open_on(
         mut self,
         info: DeviceInfo,
@@ -368,7 +393,7 @@ impl OpenOptions {
         }))
     }
 
-    /// A further shard, with a way onto the wire of its own.
+    /// Opens a further shard, with its own backend.
     fn open_further(
         &self,
         wire: &Wire,
@@ -407,8 +432,8 @@ impl OpenOptions {
         }
     }
 
-    /// Wraps the way onto the wire by what was asked for. The capture shows what the engine sees:
-    /// what faults take away is not in it, what they do is.
+    /// Wraps the backend with faults and capture. The capture shows what the engine sees: packets
+    /// that faults drop are not in it, other effects of faults are.
     fn wrap(
         &mut self,
         mut backend: Box<dyn Backend>,
@@ -432,7 +457,8 @@ impl OpenOptions {
         Ok((backend, wrappers))
     }
 
-    /// Opens an endpoint of layer 2, which is its own way onto the wire. The device as it is now.
+    /// Opens an endpoint of layer 2, which is a backend of its own. Returns the device as it is
+    /// now.
     fn open_endpoint(
         &mut self,
         config: &L2Config,
@@ -453,7 +479,7 @@ impl OpenOptions {
     }
 }
 
-/// What all shards of a device have in common.
+/// What all shards of a device share.
 struct Common {
     device: String,
     memory: Arc<Memory>,
@@ -465,7 +491,8 @@ struct Common {
 }
 
 impl Common {
-    /// A shard without queue pairs, and what it shares with other processes.
+    /// Creates a shard without queue pairs. Also returns what the shard shares with other
+    /// processes.
     fn shard(
         &self,
         config: Config,
@@ -486,7 +513,7 @@ impl Common {
     }
 }
 
-/// Handles to what is around a backend.
+/// Handles to the wrappers around a backend.
 #[derive(Default)]
 struct Wrappers {
     capture: Option<PcapHandle>,
@@ -503,8 +530,9 @@ impl fmt::Debug for OpenOptions {
     }
 }
 
-/// The window, in bytes, for a peer whose receive buffer is like this device's. A packet of 1024
-/// bytes takes 2.3 times as much of the buffer, and answers and other queue pairs want some too.
+/// Returns the window, in bytes, for a peer whose receive buffer is like this device's. A packet of
+/// 1024 bytes takes 2.3 times its size of the buffer, and replies and other queue pairs need some
+/// of it.
 fn window(capabilities: &Capabilities) -> u32 {
     const MIN: u32 = 32 << 10;
     const MAX: u32 = 1 << 20;
@@ -514,8 +542,8 @@ fn window(capabilities: &Capabilities) -> u32 {
     }
 }
 
-/// What all QPs to one address together leave unacknowledged: as far as is known, the peer's buffer is like
-/// this device's own, and READ data arrives in this one.
+/// Returns how many bytes all queue pairs to one address together may have unacknowledged. The
+/// peer's buffer is assumed to be like this device's, into which READ data arrives.
 fn shared_window(capabilities: &Capabilities) -> u32 {
     match capabilities.recv_buffer {
         0 => u32::MAX,
@@ -523,7 +551,7 @@ fn shared_window(capabilities: &Capabilities) -> u32 {
     }
 }
 
-/// Has ICRCs made in the way that is faster on this processor.
+/// Chooses the ICRC implementation that is faster on this CPU.
 fn choose_icrc() {
     static CHOSEN: Once = Once::new();
     CHOSEN.call_once(|| icrc::choose(now));

@@ -1,18 +1,19 @@
-//! What changes about an open device, and who keeps it up to date: its interface goes down and up,
-//! its addresses come and go. IBTA 11.6.3.3, A17.4.4.
+//! Keeps an open device up to date while its interface goes down and up and its addresses change.
+//! IBTA 11.6.3.3, A17.4.4.
 //!
-//! Queue pairs keep the addresses that they were connected with: where such an address is gone,
-//! their requests are sent in vain until the retries are used up, as when a cable is pulled.
+//! Queue pairs keep the addresses with which they were connected. If such an address is removed,
+//! their requests are sent in vain until the retries are exhausted, as with an unplugged cable.
 //!
-//! Other processes may have to be waited for before a new address can be shared with them, and one
-//! of them may be stopped. A thread made for it does that; the device goes on with its other
-//! addresses meanwhile, and takes up the new ones when that has ended. Addresses that could not be
-//! shared are tried again after a second, and then less and less often. So is the question what the
-//! interface is like, where the system does not answer: the program may have no descriptor left for it.
+//! Sharing a new address with other processes may require waiting for them, and one of them may be
+//! stopped. A separate thread waits, while the device continues with its other addresses; it uses
+//! the new ones after the thread has finished. Addresses that could not be shared are retried after
+//! a second, and then at growing intervals. So are queries for the interface's state that fail, for
+//! example because the program has no descriptor left.
 //!
-//! An interface that is removed takes its device with it, as it takes a kernel's: all requests complete
-//! as flushed, the program gets IBV_EVENT_DEVICE_FATAL, and each identifier that is bound to the device
-//! RDMA_CM_EVENT_DEVICE_REMOVAL. An interface of the same name that is made later is another device.
+//! If the interface is removed, so is its device, as with kernel devices: all requests complete as
+//! flushed, the program gets IBV_EVENT_DEVICE_FATAL, and each identifier that is bound to the
+//! device gets RDMA_CM_EVENT_DEVICE_REMOVAL. An interface of the same name that is created later is
+//! another device.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,28 +33,27 @@ use crate::event::{AsyncEvents, AsyncKind};
 use crate::observe::Observed;
 use crate::progress::{Monitor, Shard, Wakeup};
 
-/// What changes about a device's port: the interface behind it, and its GID table; and how often it went
-/// down.
+/// The changing state of a device's port: its interface, its GID table, and how often it went down.
 #[derive(Debug)]
 pub(super) struct PortData {
     state: RwLock<State>,
     link_downed: AtomicU64,
-    /// The largest path MTU that the link carried when the device was opened: its buffers are for this.
+    /// The largest path MTU that the link carried when the device was opened. The buffers have this
+    /// size.
     opened_mtu: Mtu,
     removal: Mutex<Removal>,
 }
 
-/// Something that must learn of it when the device's interface is removed.
+/// An object that is notified when the device's interface is removed.
 pub(crate) trait BoundToDevice: Send + Sync {
-    /// The interface is removed.
+    /// Called when the interface has been removed.
     fn device_removed(self: Arc<Self>);
 }
 
 #[derive(Default)]
 struct Removal {
-    /// The interface is removed.
     done: bool,
-    /// By their addresses in memory.
+    /// The objects to notify, by their memory addresses.
     bound: HashMap<usize, Weak<dyn BoundToDevice>>,
 }
 
@@ -66,14 +66,14 @@ impl std::fmt::Debug for Removal {
 #[derive(Clone, Debug)]
 struct State {
     interface: Interface,
-    /// `None` where the program has named the addresses.
+    /// The GID table; `None` if the program has named the addresses.
     table: Option<GidTable>,
-    /// By `sgid_index`; zero where nothing can be sent from.
+    /// The local addresses by `sgid_index`; zero if nothing can be sent from the entry.
     gids: Arc<[Gid]>,
 }
 
 impl PortData {
-    /// `mtu`: the largest path MTU that the link carries now.
+    /// Creates the state. `mtu` is the largest path MTU that the link carries now.
     pub(super) fn new(
         interface: Interface,
         table: Option<GidTable>,
@@ -84,7 +84,8 @@ impl PortData {
         Self { state, link_downed: AtomicU64::new(0), opened_mtu: mtu, removal: Mutex::default() }
     }
 
-    /// Tells `bound` when the interface is removed, now if it is; until [`PortData::unbind`].
+    /// Notifies `bound` when the interface is removed, until [`PortData::unbind`]. If it has
+    /// already been removed, notifies immediately.
     pub(super) fn bind(&self, bound: Arc<dyn BoundToDevice>) {
         let mut removal = self.removal.lock();
         removal.bound.insert(Arc::as_ptr(&bound).addr(), Arc::downgrade(&bound));
@@ -95,12 +96,12 @@ impl PortData {
         }
     }
 
-    /// Undoes [`PortData::bind`] for what has this address in memory.
+    /// Undoes [`PortData::bind`] for the object at this memory address.
     pub(super) fn unbind(&self, address: usize) {
         self.removal.lock().bound.remove(&address);
     }
 
-    /// The interface is removed: tells whom it concerns.
+    /// Records that the interface has been removed and notifies the bound objects.
     fn removed(&self) {
         let mut removal = self.removal.lock();
         removal.done = true;
@@ -109,7 +110,7 @@ impl PortData {
         bound.into_iter().for_each(BoundToDevice::device_removed);
     }
 
-    /// Whether the interface is removed.
+    /// Returns whether the interface has been removed.
     pub(super) fn is_removed(&self) -> bool {
         self.removal.lock().done
     }
@@ -118,8 +119,8 @@ impl PortData {
         self.state.read().interface.clone()
     }
 
-    /// The largest path MTU that can be used: of the interface as it is now, but not more than when the device
-    /// was opened.
+    /// Returns the largest usable path MTU: the interface's present one, but not more than when the
+    /// device was opened.
     pub(super) fn mtu(&self) -> Mtu {
         let of_interface = PortAttr::of(&self.state.read().interface).active_mtu;
         of_interface.min(self.opened_mtu)
@@ -134,7 +135,7 @@ impl PortData {
     }
 }
 
-/// The port and the shards of a device, for its reports.
+/// The port and the shards of a device, as its reports see them.
 pub(super) struct ObservedPort {
     pub(super) ports: Weak<Ports>,
     pub(super) port: Arc<PortData>,
@@ -150,50 +151,47 @@ impl Observed for ObservedPort {
     }
 
     fn shards(&self) -> Vec<Arc<Shard>> {
-        // The device keeps them while it reports, so none ends on this thread.
+        // The device outlives its reports, so this thread never drops the last reference to a
+        // shard.
         let ports = self.ports.upgrade().map(|ports| ports.all()).unwrap_or_default();
         ports.into_iter().map(|port| port.shard).collect()
     }
 }
 
-/// Keeps a device up to date.
+/// Keeps a device's port up to date.
 #[derive(Debug)]
 pub(super) struct PortMonitor {
     monitor: InterfaceMonitor,
     ports: Arc<Ports>,
-    /// How many of these have the addresses of `port`.
+    /// How many of `ports` have the addresses of `port`.
     known: usize,
     port: Arc<PortData>,
     asyncs: Arc<AsyncEvents>,
-    /// The interface has changed since it was last looked at.
+    /// Whether the interface has changed since it was last queried.
     stale: bool,
-    /// What comes when its addresses have been entered.
+    /// The next state, which waits until its addresses have been entered.
     pending: Option<State>,
     signals: Arc<AddressSignals>,
-    /// Why not all addresses can be used.
+    /// Why not all addresses can be used, if so.
     failure: Option<String>,
-    /// How long to wait before they are tried again.
+    /// How long to wait before the next retry.
     backoff: Duration,
-    /// A thread will say when it is time to try.
+    /// Whether a thread will signal the time of the next retry.
     retry_set: bool,
-    /// It is time to try.
     retry: bool,
-    /// The interface is removed.
     removed: bool,
 }
 
-/// How long to wait before addresses are tried again: at first, and at most.
+/// How long to wait before addresses are retried: first, and at most.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(64);
 
-/// The state of a thread that enters new addresses, for the driver.
+/// Signals to the driver from the threads that enter addresses and wait for retries.
 #[derive(Debug)]
 struct AddressSignals {
-    /// New addresses have been entered.
     entered: AtomicBool,
-    /// It is time to try those again that could not be.
     retry: AtomicBool,
-    /// Wakes the driver, which looks at the two.
+    /// Wakes the driver, which checks both flags.
     wake: Arc<Wakeup>,
 }
 
@@ -203,9 +201,9 @@ impl AddressSignals {
         self.wake.wake();
     }
 
-    /// Says at this moment that it is time to try again, unless the device is closed before.
+    /// Signals at this moment that it is time for a retry, unless the device is closed before.
     fn retry_at(this: &Weak<Self>, at: Instant) {
-        /// A closed device's thread ends after so long.
+        /// How long the thread outlives a closed device at most.
         const STEP: Duration = Duration::from_millis(500);
         loop {
             let left = at.saturating_duration_since(Instant::now());
@@ -219,7 +217,7 @@ impl AddressSignals {
         }
     }
 
-    /// Whether it was told since this was last asked.
+    /// Returns whether addresses have been entered since the last call.
     fn take(&self) -> bool {
         self.entered.swap(false, Ordering::Acquire)
     }
@@ -270,7 +268,7 @@ impl PortMonitor {
         self.enter(shard, now)
     }
 
-    /// These are to be the addresses, at once or when they have been entered.
+    /// Makes these the device's addresses, immediately or when they have been entered.
     fn enter(&mut self, shard: &Shard, now: State) -> Result<()> {
         if self.start_entering(&now.gids) {
             self.pending = Some(now);
@@ -279,8 +277,8 @@ impl PortMonitor {
         self.apply(shard, &now)
     }
 
-    /// What the interface is like now; programs are told what this means for the port. `None` if it
-    /// cannot be said now: it is asked again later.
+    /// Queries the interface and reports resulting port events to the program. Returns `None` if
+    /// the query fails; it is retried later.
     fn refresh_port(&mut self) -> Option<Interface> {
         let before = self.port.interface();
         let interface = match Interface::by_index(before.index) {
@@ -289,8 +287,8 @@ impl PortMonitor {
                 self.removed = true;
                 removed(&before)
             }
-            // The tables change faster than they can be read, or there is no descriptor or no memory
-            // left to ask with. The device works on meanwhile, with what is known.
+            // The kernel's tables change faster than they can be read, or there is no descriptor or
+            // memory left for the query. The device continues with the known state.
             Err(_) => {
                 self.stale = true;
                 self.retry_later();
@@ -310,16 +308,17 @@ impl PortMonitor {
         Some(interface)
     }
 
-    /// The engines are to allow what the link carries now.
+    /// Sets the engines' largest path MTU to what the link carries now.
     fn set_mtu(&self, ports: &[Port]) {
         let mtu = self.port.mtu();
         for port in ports {
-            // One that has failed has told its queue pairs so.
+            // A shard that has failed has already flushed its queue pairs, so its error is ignored.
             let _ = port.shard.with(|core| core.engine.set_max_mtu(mtu));
         }
     }
 
-    /// Whether a thread now enters those of these addresses that the device is not on.
+    /// Starts a thread that enters the addresses that the device does not have. Returns whether one
+    /// runs.
     fn start_entering(&self, gids: &[Gid]) -> bool {
         let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
         let mut lacking: Vec<_> = self.ports.all().into_iter().filter_map(|p| p.groups).collect();
@@ -338,22 +337,22 @@ impl PortMonitor {
         if rxe_sys::spawn_thread("rxe-enter", enter).is_ok() {
             return true;
         }
-        // There is no thread to be had: this one waits. It does not hold the shard's lock, so programs
-        // that poll go on.
+        // No thread could be started, so this one waits. It does not hold the shard's lock, so
+        // programs that poll continue.
         lacking.iter().for_each(|groups| groups.enter(&addresses));
         false
     }
 
-    /// These are the addresses now.
+    /// Makes these the device's addresses, in all shards.
     fn apply(&mut self, shard: &Shard, now: &State) -> Result<()> {
         let before = self.port.gids();
         let mut failure = shard.with(|core| core.set_gids(&now.gids))?.err();
         let ports = self.ports.all();
-        // Those that are new were opened with what was known then.
+        // New shards were opened with the MTU that was known then.
         self.set_mtu(ports.get(self.known..).unwrap_or_default());
         self.known = ports.len();
         for port in &ports[1..] {
-            // One that has failed has told its queue pairs so.
+            // A shard that has failed has already flushed its queue pairs, so its error is ignored.
             let of_port = port.shard.with(|core| core.set_gids(&now.gids)).unwrap_or(Ok(()));
             failure = failure.or(of_port.err());
         }
@@ -383,7 +382,7 @@ impl PortMonitor {
         Ok(())
     }
 
-    /// After a backoff, tries again what could not be done.
+    /// Schedules a retry after the backoff.
     fn retry_later(&mut self) {
         if self.retry_set {
             return;
@@ -391,7 +390,7 @@ impl PortMonitor {
         let (at, signals) = (Instant::now() + self.backoff, Arc::downgrade(&self.signals));
         self.backoff = MAX_BACKOFF.min(2 * self.backoff);
         let run = move || AddressSignals::retry_at(&signals, at);
-        // Without a thread it is tried when something else changes.
+        // Without a thread, the retry happens at the next change.
         self.retry_set = rxe_sys::spawn_thread("rxe-retry", run).is_ok();
     }
 }
@@ -411,19 +410,19 @@ impl Monitor for PortMonitor {
 }
 
 impl PortMonitor {
-    /// The interface is removed, and nothing can bring it back: the device ends.
+    /// Ends the device, because its interface was removed and cannot come back.
     fn end_device(&self) {
         let why = format!("interface {} was removed", self.port.interface().name);
         let ports = self.ports.all();
         let end = |any, port: &Port| port.shard.fail_with_device(why.clone()) || any;
-        // A device that failed as a whole before has said so.
+        // A device that failed as a whole before has already reported it.
         if ports.iter().fold(false, end) {
             self.asyncs.of_device(AsyncKind::DeviceFatal, why);
         }
         self.port.removed();
     }
 
-    /// Looks what has changed, and follows it.
+    /// Checks what has changed and updates the device.
     fn follow(&mut self, shard: &Shard) -> Result<()> {
         let index = self.port.state.read().interface.index;
         let changed = self.monitor.changed(index).map_err(query_failed)?;
@@ -437,7 +436,8 @@ impl PortMonitor {
             self.retry_set = false;
         }
         if self.pending.is_some() && !entered {
-            // Its port may go down meanwhile; other addresses wait for those that come.
+            // The port may go down meanwhile. Further address changes wait until the pending ones
+            // have been entered.
             if changed {
                 self.refresh_port();
             }
@@ -467,12 +467,12 @@ fn query_failed(e: std::io::Error) -> Error {
     Error::io("ask for interfaces", e)
 }
 
-/// What is left of an interface that is gone.
+/// Returns what remains of an interface that was removed.
 fn removed(interface: &Interface) -> Interface {
     Interface { up: false, running: false, addresses: Vec::new(), ..interface.clone() }
 }
 
-/// What programs are told of a port that has changed.
+/// Returns the event about a changed port, if there is one.
 fn port_event(before: &Interface, now: &Interface, removed: bool) -> Option<(AsyncKind, String)> {
     let name = &now.name;
     match (PortAttr::of(before).state, PortAttr::of(now).state) {
@@ -491,7 +491,7 @@ fn port_event(before: &Interface, now: &Interface, removed: bool) -> Option<(Asy
     }
 }
 
-/// What programs are told of addresses that have changed.
+/// Describes a change of addresses for the program.
 fn gid_text(name: &str, before: &[Gid], now: &[Gid], failure: Option<String>) -> String {
     let not_in = |a: &[Gid], b: &[Gid]| -> Vec<String> {
         let only = a.iter().filter(|g| !g.is_zero() && !b.contains(g));

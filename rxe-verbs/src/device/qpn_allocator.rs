@@ -1,11 +1,11 @@
-//! The QPN allocator. QPNs are random, so that a stranger cannot guess them. Where several processes
-//! share an address, they come from the blocks of 65,536 that the device has leased; it leases a further
-//! block when those it has are full.
+//! The QPN allocator. QPNs are random, so that a stranger cannot guess them. If several processes
+//! share an address, a device uses QPNs from the blocks that it has leased. A block is a range of
+//! 65,536 QPNs. If its blocks are full, the device leases a further one.
 //!
-//! A number that was freed rests, because its last peer may still send to it: a block gives the numbers
-//! that it has not given yet, at random, and then those that were freed, the oldest first. So one comes
-//! again when all others that are free have come before it: at least 535 of them, because a block that
-//! has 65,000 queue pairs is full.
+//! A freed number rests, because its last peer may still send to it. A block first assigns the
+//! numbers that it has never assigned, at random, and then the freed ones, oldest first. All other
+//! free numbers are therefore assigned before a number is reused: at least 535, because a block
+//! with 65,000 queue pairs is full.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,27 +19,27 @@ use rxe_sys::fork_generation;
 use crate::error::Result;
 use crate::progress::Shard;
 
-/// The numbers that queue pairs of a device can get.
+/// The allocator of QPNs for the queue pairs of one shard.
 #[derive(Debug)]
 pub(crate) struct QpnAllocator {
-    /// `None`: all are this device's.
+    /// `None` if all QPNs are available to this device.
     groups: Option<Arc<PortGroups>>,
     blocks: Arc<Mutex<Vec<Block>>>,
-    /// One at a time leases a block.
+    /// Held by the one thread that leases a block.
     leasing: Mutex<()>,
 }
 
-/// Queue pairs in a block: some fewer than it has numbers, so that there is always a choice.
+/// The most queue pairs in a block. It is less than 65,536, so that freed numbers rest.
 const MAX_QPS_PER_BLOCK: u32 = 65_000;
 
-/// A block that is this device's.
+/// A block that this device has leased.
 struct Block {
-    /// The high 8 bits.
+    /// The high 8 bits of its QPNs.
     high: u8,
     used: u32,
-    /// A bit for each number that was given at some time.
+    /// A bit for each number that was ever assigned.
     given: Box<[u64]>,
-    /// The low bits of those that were given and freed, the oldest first.
+    /// The low 16 bits of freed numbers, oldest first.
     resting: VecDeque<u16>,
 }
 
@@ -53,7 +53,7 @@ impl Block {
         block
     }
 
-    /// Takes a number.
+    /// Takes a number, unless the block is full.
     fn take(&mut self, random: u32) -> Option<Qpn> {
         if self.used >= MAX_QPS_PER_BLOCK {
             return None;
@@ -63,13 +63,14 @@ impl Block {
         Qpn::new(u32::from(self.high) << 16 | u32::from(low))
     }
 
-    /// Takes the number not given yet that is the next from a random one on. Trying random ones until one
-    /// is found would take long where few are left.
+    /// Takes the first number from a random one on that was never assigned. Drawing random numbers
+    /// until one is free would take long if few are left.
     fn take_new(&mut self, random: u32) -> Option<u16> {
         let start = random as usize % (1 << 16);
         let (first, bit) = (start / 64, start % 64);
         let words = self.given.len();
-        // The first word comes twice: its bits from the start on, and at last those before.
+        // The first word is searched twice: first its bits from the start on, and finally those
+        // before.
         let low = (0..=words).find_map(|step| {
             let word = (first + step) % words;
             let before = if step == 0 { (1 << bit) - 1 } else { 0 };
@@ -104,7 +105,7 @@ fn low_bits(number: Qpn) -> u16 {
 }
 
 impl QpnAllocator {
-    /// Where the blocks are leased.
+    /// Returns the port groups from which blocks are leased.
     pub(super) fn port_groups(&self) -> Option<&PortGroups> {
         self.groups.as_deref()
     }
@@ -115,15 +116,15 @@ impl QpnAllocator {
         Self { groups, blocks: Arc::new(Mutex::new(blocks)), leasing: Mutex::default() }
     }
 
-    /// The high 8 bits of the first numbers.
+    /// Returns the high 8 bits of the first block's QPNs.
     pub(super) fn first_block(&self) -> Option<u8> {
         self.blocks.lock().first().map(|block| block.high)
     }
 
-    /// A permit for one more queue pair. Of a device that has no blocks, it is for a number that may be free.
+    /// Takes a QPN for one queue pair. If the device has no blocks, the QPN may be in use.
     ///
     /// # Errors
-    /// All blocks are taken, or a process with which the address is shared does not answer.
+    /// Fails if all blocks are leased, or if a process that shares the address does not respond.
     pub(crate) fn take(&self, shard: &Shard) -> Result<QpnPermit> {
         let Some(groups) = &self.groups else {
             let qpn = Qpn::from_wire(shard.environment().random_u32()?);
@@ -134,11 +135,12 @@ impl QpnAllocator {
                 return Ok(permit);
             }
             let _leasing = self.leasing.lock();
-            // Another may have leased one meanwhile.
+            // Another thread may have leased a block meanwhile.
             if let Some(permit) = self.take_leased(shard)? {
                 return Ok(permit);
             }
-            // This waits for other processes: without the shard, which serves peers meanwhile.
+            // This waits for other processes, so it does not hold the shard's lock; the shard
+            // serves peers meanwhile.
             let high = groups.lease()?;
             shard.with(|core| core.take_up())??;
             self.blocks.lock().push(Block::new(high));
@@ -152,12 +154,12 @@ impl QpnAllocator {
     }
 }
 
-/// A queue pair's permit to its number, which is its alone until this is dropped.
+/// A queue pair's exclusive use of a QPN, until this is dropped.
 pub(crate) struct QpnPermit {
     qpn: Qpn,
-    /// Of the process that it is of. In a forked child the lock may be held for ever.
+    /// The fork generation of the owning process. In a forked child the lock may be held forever.
     generation: u64,
-    /// `None`: the device has no blocks, and others may have the number.
+    /// `None` if the device has no blocks, and other queue pairs may have the number.
     blocks: Option<Arc<Mutex<Vec<Block>>>>,
 }
 
@@ -166,7 +168,7 @@ impl QpnPermit {
         Self { qpn, generation: fork_generation(), blocks }
     }
 
-    /// The number.
+    /// Returns the number.
     pub(crate) fn qpn(&self) -> Qpn {
         self.qpn
     }
@@ -203,7 +205,7 @@ mod tests {
             assert_eq!((numbers.len(), draw(&mut block)), (65_000, None));
             assert!(numbers.iter().all(|number| number.block() == high));
             assert!(!numbers.contains(&Qpn::MULTICAST));
-            // Full, it still gives as many as are freed, and never one that is in use.
+            // A full block still assigns freed numbers, and never one that is in use.
             for _ in 0..2000 {
                 let number = *numbers.iter().next().unwrap();
                 numbers.remove(&number);
@@ -215,7 +217,7 @@ mod tests {
         }
     }
 
-    /// However many queue pairs there are, and in whatever order they end.
+    /// For any number of queue pairs, destroyed in any order.
     #[test]
     fn a_number_rests_until_all_others_that_are_free_have_been_given() {
         for live in [1, 1000, 40_000, MAX_QPS_PER_BLOCK as usize] {
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(block.take(0xffff), number(0xffff));
         assert_eq!(block.take(0xffff), number(0));
         block.given.fill(u64::MAX);
-        // Behind the start, in the word that it is in.
+        // The only free number precedes the start, in the same word.
         block.given[0] = !(1 << 0x3e);
         assert_eq!(block.take(0x3f), number(0x3e));
         block.given[2] = !1;

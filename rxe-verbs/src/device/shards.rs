@@ -1,6 +1,6 @@
-//! The shards of a device: engines that run side by side, each with sockets, a lock and a driver thread
-//! of its own. A queue pair is of one shard all its life; memory, domains, completion queues and shared
-//! receive queues are of all. Decision 042.
+//! The shards of a device: engines that run in parallel, each with its own sockets, lock and driver
+//! thread. A queue pair belongs to one shard for its whole life. Memory, domains, completion queues
+//! and shared receive queues belong to all. Decision 042.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,24 +16,26 @@ use crate::observe::Captured;
 use crate::os::Environment;
 use crate::progress::{Driver, Monitor, Shard, Wakeup};
 
-/// The most shards of a device: a bit each in [`ShardSet`].
+/// The most shards of a device: each has a bit in [`ShardSet`].
 pub(super) const MAX_SHARDS: u32 = u32::BITS;
 
-/// The most that a device takes without being asked: each leases a block of QPNs, and other processes on the
-/// address want some too.
+/// The most shards of a device by default. Each leases a block of QPNs, and other processes on the
+/// address need blocks too.
 const MAX_UNASKED: u32 = 8;
 
 /// How queue pairs are spread over shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spread {
-    /// Each thread that makes queue pairs has a shard for each completion vector, as long as there are CPUs.
+    /// Each thread that creates queue pairs has a shard for each completion vector, as long as
+    /// there are CPUs.
     Threads,
-    /// Over so many shards in turn, by their completion queues; those of a vector other than 0 have one.
+    /// This number of shards is assigned in turn to completion queues. All completion queues of one
+    /// vector other than 0 share a shard.
     Queues(u32),
 }
 
 impl Spread {
-    /// How many shards there may be.
+    /// Returns the most shards that there may be.
     pub(super) fn limit(self) -> u32 {
         match self {
             Self::Threads => comp_vectors().min(MAX_UNASKED),
@@ -42,16 +44,16 @@ impl Spread {
     }
 }
 
-/// A shard, and what is of it alone.
+/// A shard and the parts that belong to it alone.
 pub(super) struct Member {
     pub(super) shard: Arc<Shard>,
     pub(super) qpns: QpnAllocator,
-    /// Ended when the device is; `None` where a simulation is the driver.
+    /// The driver thread, which ends with the device; `None` if a simulation drives the shard.
     _driver: Option<Driver>,
 }
 
 impl Member {
-    /// A shard, which runs from now on.
+    /// Creates the member and starts its driver.
     pub(super) fn new(
         shard: Arc<Shard>,
         groups: Option<Arc<PortGroups>>,
@@ -65,57 +67,53 @@ impl Member {
     }
 }
 
-/// Makes a further shard.
+/// Opens a further shard.
 pub(super) type Open = Box<dyn Fn() -> Result<(Member, Option<Arc<PortGroups>>)> + Send>;
 
-/// The shards of a device, open or not.
+/// The shards of a device, including those not yet opened.
 pub(super) struct Shards {
     first: Member,
-    /// Opened one after another.
+    /// The further shards, which are opened one after another.
     further: [OnceLock<Member>; MAX_SHARDS as usize - 1],
-    /// `None`: there is one shard only.
+    /// The state for opening further shards; `None` if there is only one shard.
     growth: Option<Mutex<Growth>>,
 }
 
-/// How a device comes to further shards.
+/// The state for opening further shards.
 struct Growth {
     open: Open,
     spread: Spread,
-    /// Shards there may be.
     limit: usize,
-    /// Shards there are.
     count: usize,
-    /// Who has a shard, and which.
+    /// The owners of shards, with their shard's number.
     owners: Vec<(Owner, usize)>,
-    /// How many completion vectors there are.
     vectors: u32,
-    /// The next completion queue's shard.
+    /// The number of the next completion queue's shard.
     next: usize,
     ports: Arc<Ports>,
-    /// Wakes the port monitor.
     monitor: Arc<Wakeup>,
 }
 
-/// Whose queue pairs are all of one shard.
+/// An owner, whose queue pairs all belong to one shard.
 struct Owner {
-    /// The thread that makes them; `None` stands for all threads.
+    /// The thread that creates the queue pairs; `None` stands for all threads.
     thread: Option<Weak<()>>,
-    /// The vector of their completion queues.
+    /// The vector of the queue pairs' completion queues.
     vector: u32,
 }
 
 thread_local! {
-    /// Its weak handles tell a thread from all others, and whether it has ended.
+    /// Weak handles to this identify a thread and tell whether it has ended.
     static THREAD: Arc<()> = Arc::default();
 }
 
 impl Shards {
-    /// One shard, and never another.
+    /// Creates the set of a device with one shard only.
     pub(super) fn one(first: Member) -> Self {
         Self { first, further: [const { OnceLock::new() }; MAX_SHARDS as usize - 1], growth: None }
     }
 
-    /// One shard, and further ones when they are wanted, up to `limit`.
+    /// Creates the set of a device that opens further shards when they are needed, up to `limit`.
     pub(super) fn growing(
         first: Member,
         spread: Spread,
@@ -130,27 +128,27 @@ impl Shards {
         Self { growth: Some(Mutex::new(growth)), ..Self::one(first) }
     }
 
-    /// The shard that is always there. The connection manager, and what is of no shard, use it.
+    /// Returns the first shard, which always exists. The connection manager belongs to it.
     #[inline]
     pub(super) fn first(&self) -> &Member {
         &self.first
     }
 
-    /// The shard with this number; the first if there is none.
+    /// Returns the shard with this number, or the first if there is none.
     #[inline]
     pub(super) fn get(&self, number: usize) -> &Member {
         let further = number.checked_sub(1).and_then(|at| self.further.get(at)?.get());
         further.unwrap_or(&self.first)
     }
 
-    /// All that there are.
+    /// Returns all open shards.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
         let further = self.further.iter().map_while(OnceLock::get);
         std::iter::once(&self.first).chain(further)
     }
 
-    /// The number of the shard for a new queue pair. `used`: its completion queues are of these already.
-    /// `vector`: that of its receive completion queue.
+    /// Returns the number of the shard for a new queue pair. `used` has a bit for each shard of its
+    /// completion queues, `vector` is the vector of its receive completion queue.
     pub(super) fn choose(&self, used: u32, vector: u32) -> usize {
         if used != 0 {
             return used.trailing_zeros() as usize;
@@ -168,7 +166,8 @@ impl Shards {
         number
     }
 
-    /// Opens a further shard. Where that cannot be, the device has as many as there are.
+    /// Opens a further shard and returns its number. If that fails, the device keeps the shards
+    /// that it has.
     fn grow(&self, growth: &mut Growth) -> usize {
         let open = &mut growth.open;
         let Ok((member, groups)) = rxe_sys::on_own_stack("rxe-open", open) else {
@@ -180,14 +179,15 @@ impl Shards {
         if self.further[number - 1].set(member).is_ok() {
             growth.count += 1;
         }
-        // Addresses may have changed while it was opened.
+        // Addresses may have changed while the shard was opened.
         growth.monitor.wake();
         number
     }
 }
 
 impl Growth {
-    /// Whose queue pair it is that this thread makes for a completion queue of this vector, if that matters.
+    /// Returns the owner of a queue pair that this thread creates for a completion queue of this
+    /// vector, unless queue pairs of vector 0 are spread in turn.
     fn owner(&self, vector: u32) -> Option<Owner> {
         let vector = vector % self.vectors;
         match self.spread {
@@ -199,14 +199,14 @@ impl Growth {
         }
     }
 
-    /// The shard that it has already.
+    /// Returns the shard that an owner already has.
     fn shard_of(&mut self, owner: Option<&Owner>) -> Option<usize> {
         self.owners.retain(|(owner, _)| owner.lives());
         let owner = owner?;
         self.owners.iter().find(|(known, _)| known.is(owner)).map(|&(_, number)| number)
     }
 
-    /// The shard for who has none; as many as there are, if a further one.
+    /// Returns the shard for a new owner. If it equals `count`, a further shard must be opened.
     fn wanted(&self) -> usize {
         match self.spread {
             Spread::Queues(_) => self.next % self.limit,
@@ -214,7 +214,7 @@ impl Growth {
         }
     }
 
-    /// The shard that the fewest have, a further one if each is somebody's.
+    /// Returns the shard with the fewest owners, or a further one if each has an owner.
     fn least_used(&self) -> usize {
         let owners = |number| self.owners.iter().filter(|(_, of)| *of == number).count();
         (0..self.limit.min(self.count + 1)).min_by_key(|&number| owners(number)).unwrap_or(0)
@@ -241,32 +241,32 @@ impl fmt::Debug for Shards {
     }
 }
 
-/// Shards of a device, as a set.
+/// A set of a device's shards.
 #[derive(Debug, Default)]
 pub(crate) struct ShardSet(AtomicU32);
 
 impl ShardSet {
-    /// The set as bits, by the shards' numbers.
+    /// Returns the set, one bit for each shard number.
     #[inline]
     pub(crate) fn bits(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Adds a shard. Whether it was not in the set.
+    /// Adds a shard. Returns whether it was not in the set.
     pub(crate) fn add(&self, number: usize) -> bool {
         let bit = 1 << number;
         self.0.fetch_or(bit, Ordering::AcqRel) & bit == 0
     }
 }
 
-/// The shards whose addresses follow those of the interface, and whose packets a live capture has.
+/// The shards whose addresses follow the interface, and whose packets a live capture receives.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     list: RwLock<Vec<Port>>,
     pub(super) captured: Arc<Captured>,
 }
 
-/// A shard, and what it shares with other processes and shards.
+/// A shard and what it shares with other processes and shards.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     pub(super) groups: Option<Arc<PortGroups>>,
@@ -279,7 +279,7 @@ impl Ports {
             .add(&shard, || self.list.write().push(Port { groups, shard: Arc::clone(&shard) }));
     }
 
-    /// All of them, as of now.
+    /// Returns all present shards.
     pub(super) fn all(&self) -> Vec<Port> {
         self.list.read().clone()
     }

@@ -1,4 +1,4 @@
-//! Which UDP source ports packets leave from.
+//! The UDP source ports of packets.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -7,27 +7,29 @@ use std::str::FromStr;
 use rxe_core::engine::SourcePort;
 use rxe_net::SrcPort;
 
-/// Which UDP source ports packets leave from. All go to port 4791, whatever their source port.
+/// The UDP source ports of packets. The destination port is always 4791.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourcePortPolicy {
-    /// One for each queue pair, as network cards and Linux do it: receivers with several queues (RSS)
-    /// and networks with several paths (ECMP) spread packets by them. Queue pairs of a shard have four in
-    /// turn over UDP sockets, and 16 over packet sockets.
+    /// One port for each queue pair, as adapters and Linux do.
+    ///
+    /// Receivers with several queues (RSS) and networks with several paths (ECMP) spread packets by
+    /// source port. The queue pairs of a shard use 4 ports in turn over UDP sockets, and 16 over
+    /// packet sockets.
     #[default]
     PerQp,
-    /// The same for all packets: for a firewall that lets through one port. It spreads nothing.
+    /// One port for all packets, for a firewall that admits only one. Packets are not spread then.
     Fixed(NonZeroU16),
 }
 
-/// The text is neither `per-qp` nor a port.
+/// The error of a text that is neither `per-qp` nor a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePortError;
 
 impl SourcePortPolicy {
-    /// What [`SourcePortPolicy::PerQp`] is written as.
+    /// The text form of [`SourcePortPolicy::PerQp`].
     pub const PER_QP: &'static str = "per-qp";
 
-    /// The one port, if there is one.
+    /// Returns the port, if it is fixed.
     pub(crate) fn fixed(self) -> Option<u16> {
         match self {
             Self::PerQp => None,
@@ -35,7 +37,8 @@ impl SourcePortPolicy {
         }
     }
 
-    /// For an engine whose backend can send from these ports. If it can from one only, it is that.
+    /// Returns the engine's setting for a backend that can send from these ports. If the backend
+    /// has only one port, that is used.
     pub(super) fn over(self, can: SrcPort) -> SourcePort {
         match (can, self) {
             (SrcPort::Fixed(port), _) => SourcePort::Fixed(port),

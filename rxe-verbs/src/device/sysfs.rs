@@ -1,9 +1,9 @@
-//! Writes the files of a kernel device in sysfs and `/dev` as a tree, to which the preloaded library
-//! redirects programs.
+//! Writes a tree with the sysfs and `/dev` files that kernel devices have. The preloaded library
+//! redirects programs to the tree.
 //!
-//! The name of a tree is a hash of its contents, and these are never changed. Programs that see the same
-//! devices share one; where devices have changed since, the library goes on with another. It puts the present
-//! values of counters beside them.
+//! The name of a tree is a hash of its contents, which never change. Programs that see the same
+//! devices share a tree. If devices have changed, the library continues with another tree. It
+//! supplies the present values of counters itself.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,11 +17,13 @@ use super::{DeviceInfo, Identity};
 use crate::observe::PORT_COUNTERS;
 use crate::os::random_u32;
 
-/// Writes the tree for these devices, and with `host` also for the host's own. `programs` are executable
-/// files, with their names and texts, for [`programs`]. Returns its path.
+/// Writes the tree for these devices and returns its path.
+///
+/// With `host`, the tree includes the host's own devices. `programs` are names and texts of
+/// executable files, for [`programs`].
 ///
 /// # Errors
-/// No directory for it can be written to.
+/// Fails if the tree cannot be written.
 pub fn tree(
     devices: &[DeviceInfo],
     identity: Option<Identity>,
@@ -38,27 +40,27 @@ pub fn tree(
     write(&runtime_dir()?, &files)
 }
 
-/// The directory of a tree with programs that are found before the system's.
+/// Returns the directory of a tree whose programs precede those of the host in PATH.
 pub fn programs(tree: &Path) -> PathBuf {
     tree.join(PROGRAMS)
 }
 
-/// Whether a path is that of a tree, and not of a directory that the user has made.
+/// Returns whether a path belongs to a tree, and not to a directory that the user has made.
 pub fn is_tree(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TREE))
 }
 
-/// The files below this are executable.
+/// The directory of executable files.
 const PROGRAMS: &str = "bin/";
 
-/// Paths and texts.
+/// Paths and texts of files.
 type Files = Vec<(String, String)>;
 
-/// Programs check here that a device's file is a character device that they may open. Only the verbs
-/// library reads or writes it.
+/// The directory of character devices. Programs only check that such a file is a character device
+/// that they may open; only the verbs library reads or writes it.
 const CHARACTER_DEVICES: &str = "dev/infiniband/";
 
-/// The text of a symbolic link begins with this, and its target follows.
+/// The prefix of a text that stands for a symbolic link; the target follows.
 const LINK: &str = "-> ";
 
 fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
@@ -67,13 +69,13 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
     let done = root.join(format!("{TREE}{:016x}", hasher.finish()));
     remove_old(root);
     if done.is_dir() {
-        // The tree is in use again. If its time cannot be set, it is removed earlier and then written
-        // again.
+        // The tree is in use again, so its age restarts. If the time cannot be set, the tree is
+        // removed earlier and then written again.
         let _ = File::open(&done).and_then(|dir| dir.set_modified(SystemTime::now()));
         return Ok(done);
     }
     let new = root.join(format!("{NEW}{}-{:08x}", process::id(), random_u32().unwrap_or(0)));
-    // Programs of other users may read it, where they may enter `root`.
+    // Programs of other users may read the tree, if they may enter `root`.
     DirBuilder::new().mode(0o755).create(&new)?;
     for (name, text) in files {
         let path = new.join(name);
@@ -93,23 +95,24 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
     }
     fs::rename(&new, &done).or_else(|e| {
         let _ = fs::remove_dir_all(&new);
-        // Another process was faster.
+        // Another process may have written the tree meanwhile.
         if done.is_dir() { Ok(()) } else { Err(e) }
     })?;
     Ok(done)
 }
 
-/// The names of trees begin with this.
+/// The prefix of the names of trees.
 const TREE: &str = "sys-";
 
-/// The names of trees that are being written begin with this. One that is old was left by a process that was
-/// killed.
+/// The prefix of the names of trees that are being written. An old one was left by a process that
+/// was killed.
 const NEW: &str = "new-";
 
-/// A tree is removed when no program was started with it for so long. Programs read it when they start.
+/// How long a tree is kept after the last program was started with it. Programs read the tree when
+/// they start.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Removes trees of devices that are gone, and what killed processes have left.
+/// Removes old trees, including those that killed processes have left.
 fn remove_old(root: &Path) {
     let Ok(entries) = fs::read_dir(root) else { return };
     for entry in entries.flatten() {
@@ -118,13 +121,13 @@ fn remove_old(root: &Path) {
         let modified = entry.metadata().and_then(|meta| meta.modified());
         let age = modified.ok().and_then(|then| then.elapsed().ok());
         if is_tree && age.is_some_and(|age| age > KEPT) {
-            // Another process may do the same.
+            // Another process may remove the same tree, so errors are ignored.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Adds links to the files of the host's own devices. Where ours has a name, the link is left out.
+/// Adds links to the files of the host's own devices, unless one of our devices has the name.
 fn add_host(files: &mut Files, root: &Path) {
     let classes = fs::read_dir(root.join("sys/class")).into_iter().flatten().flatten();
     let classes = classes
@@ -140,7 +143,7 @@ fn add_host(files: &mut Files, root: &Path) {
                     .strip_prefix(&*path)
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
-            // The place itself: programs ask where links lead.
+            // The link leads to the final target, because programs resolve links.
             let Ok(target) = entry.path().canonicalize() else { continue };
             if !files.iter().any(|(known, _)| is_there(known)) {
                 files.push((path, format!("{LINK}{}\n", target.display())));
@@ -149,7 +152,7 @@ fn add_host(files: &mut Files, root: &Path) {
     }
 }
 
-/// The files of these devices, the first of which has this number.
+/// Returns the files of these devices. `first` is the number of the first device.
 fn files(devices: &[DeviceInfo], identity: Option<Identity>, first: usize) -> Files {
     let mut files = Files::new();
     let mut file = |path: String, text: String| files.push((path, text + "\n"));
@@ -160,6 +163,7 @@ fn files(devices: &[DeviceInfo], identity: Option<Identity>, first: usize) -> Fi
         let name = &identity.map_or_else(|| own.to_owned(), |identity| identity.device(number));
         let (attr, port) = (device.attr(), device.port_attr());
         file(format!("{CHARACTER_DEVICES}uverbs{verbs}"), String::new());
+        // 231 and 192 are the kernel's IB_UVERBS_MAJOR and IB_UVERBS_BASE_MINOR.
         let minor = 192 + verbs;
         let verbs = format!("class/infiniband_verbs/uverbs{verbs}");
         file(format!("{verbs}/ibdev"), name.clone());
@@ -215,7 +219,7 @@ fn files(devices: &[DeviceInfo], identity: Option<Identity>, first: usize) -> Fi
         file(format!("{base}/sm_lid"), format!("0x{:x}", port.sm_lid));
         file(format!("{base}/sm_sl"), port.sm_sl.to_string());
         file(format!("{base}/pkeys/0"), "0xffff".into());
-        // Programs that look at one get the present value from the library.
+        // Programs that read a counter get the present value from the library.
         for (directory, counter) in PORT_COUNTERS {
             file(format!("{base}/{directory}/{counter}"), "0".into());
         }
@@ -259,7 +263,7 @@ mod tests {
     fn what_a_killed_process_left_is_not_in_the_way_and_goes_later() {
         let root = tempfile::tempdir().unwrap();
         let files = vec![("a/link".to_owned(), format!("{LINK}/dev/null\n"))];
-        // Of a process that had this one's number.
+        // Left by a process that had this process's ID.
         let left = root.path().join(format!("new-{}", process::id()));
         fs::create_dir_all(left.join("a")).unwrap();
         symlink("/dev/null", left.join("a/link")).unwrap();

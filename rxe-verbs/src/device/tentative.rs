@@ -1,10 +1,10 @@
 //! Waits for the first address of an interface that has just come up. RFC 4862, section 5.4.
 //!
-//! For a second or two after a link is up, the system checks that no other host has its IPv6
-//! addresses. Until then they are tentative, and no socket can be bound to them. If another host has
-//! one, it stays so. A kernel's device
-//! is usable at once: it sends frames and needs no socket. So opening a device waits here, where
-//! the interface has no other address.
+//! For a second or two after a link is up, the kernel checks that no other host has its IPv6
+//! addresses. Until then they are tentative, and no socket can be bound to them. If another host
+//! has an address, it stays tentative. A kernel device is usable immediately, because it sends
+//! frames and needs no socket. Opening a device therefore waits here if the interface has no other
+//! address.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,14 @@ use super::DeviceInfo;
 use crate::device_error::DeviceError;
 use crate::error::Result;
 
-/// How long to wait. With the system's defaults the check takes at most 2 s.
+/// How long to wait. With the kernel's defaults, the check takes at most 2 s.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Returns the device when one of its addresses can be used: at once, unless all are tentative.
+/// Returns the device when one of its addresses is usable: immediately, unless all are tentative.
 ///
 /// # Errors
-/// The interface has only addresses that stay tentative or that another host has, or it is gone.
+/// Fails if the interface is gone, or if all its addresses stay tentative or belong to another
+/// host.
 pub(super) fn wait_until_usable(
     mut info: DeviceInfo,
     mut monitor: Option<&mut InterfaceMonitor>,
@@ -33,14 +34,14 @@ pub(super) fn wait_until_usable(
         let interface = info.interface();
         let Some(error) = all_tentative(interface, &info) else { return Ok(info) };
         let left = deadline.saturating_duration_since(Instant::now());
-        // Without a carrier the check does not begin.
+        // Without a carrier, the kernel does not begin the check.
         let waits = matches!(error, NetError::Tentative { running: true, duplicate: false, .. });
         let (Some(monitor), true) = (&mut monitor, waits && !left.is_zero()) else {
             return Err(error.into());
         };
         let index = interface.index;
         let left = Timespec::try_from(left).ok();
-        // A message from before the list below was made only costs another look.
+        // A message that is older than the list below only costs another iteration.
         let _ = poll(&mut [PollFd::new(&**monitor, PollFlags::IN)], left.as_ref());
         let _ = monitor.changed(index);
         let mut all = DeviceInfo::list()?;
@@ -52,10 +53,11 @@ pub(super) fn wait_until_usable(
     }
 }
 
-/// Why nothing can be sent from this interface yet, if it has addresses and all are tentative.
+/// Returns an error if the interface has addresses and all are tentative.
 fn all_tentative(interface: &Interface, info: &DeviceInfo) -> Option<NetError> {
     let tentative = interface.addresses.iter().filter(|address| address.tentative);
-    // One that another host has stays as it is; others may become usable.
+    // An address that another host has stays tentative, so the error names one that may become
+    // usable.
     let address = tentative.min_by_key(|address| address.duplicate)?;
     info.gids().usable().iter().all(Gid::is_zero).then(|| NetError::Tentative {
         netdev: interface.name.clone(),

@@ -1,4 +1,4 @@
-//! The ways onto the wire of a device's shards: a backend each, of one kind, on one interface.
+//! The network backends of a device's shards: one backend each, of one kind, on one interface.
 
 use std::net::IpAddr;
 
@@ -10,15 +10,15 @@ use rxe_net::{
 
 use super::SourcePortPolicy;
 
-/// What a device's backends are opened with.
+/// The options with which a device's backends are opened.
 #[derive(Clone, Debug)]
 pub(super) struct WireOptions {
     pub(super) kind: BackendKind,
-    /// Bytes, in place of the backend's own default.
+    /// The size of the receive buffer in bytes, instead of the backend's default.
     pub(super) recv_buffer: Option<usize>,
-    /// Processes of this host are reached through shared memory.
+    /// Whether processes of this host are reached through shared memory.
     pub(super) shared_memory: bool,
-    /// The system segments and merges packets.
+    /// Whether the kernel segments and merges packets.
     pub(super) segmentation: bool,
     pub(super) source_port: SourcePortPolicy,
 }
@@ -35,7 +35,7 @@ impl Default for WireOptions {
     }
 }
 
-/// What the backends of a device's shards are opened with.
+/// Opens the backends of a device's shards.
 #[derive(Debug)]
 pub(super) struct Wire {
     options: WireOptions,
@@ -47,12 +47,12 @@ pub(super) struct Wire {
 enum Way {
     Udp,
     Packet,
-    /// With what the backends have in common.
+    /// AF_XDP, with the state that the backends share.
     Xdp(XdpInterface),
 }
 
 impl Wire {
-    /// Prepares an interface for up to so many shards.
+    /// Prepares an interface for up to `shards` shards.
     pub(super) fn prepare(
         options: &WireOptions,
         netdev: &str,

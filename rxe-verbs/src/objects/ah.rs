@@ -1,4 +1,4 @@
-//! Address handles: the way to peers at one address, for datagrams. IBTA 11.2.2.
+//! Address handles: routes to peers at one address, for datagrams. IBTA 11.2.2.
 
 use std::sync::Arc;
 
@@ -12,41 +12,45 @@ use crate::error::Result;
 use crate::objects::pd::ProtectionDomain;
 use crate::observe::{Counted, Kind, Permit, Used};
 
-/// The way to peers at one address, from one of the own. Datagram queue pairs of the same protection
-/// domain send along it. It may be dropped while requests that use it are under way.
+/// A route from a local address to peers at one address, for datagram queue pairs.
+///
+/// Queue pairs of the same protection domain can send along it. It may be dropped while requests
+/// that use it are in progress.
 #[derive(Clone, Debug)]
 pub struct AddressHandle {
     inner: Arc<queue::AddressHandle>,
     address: AddressVector,
-    /// Of all handles to it.
+    /// Shared by all clones of the handle.
     pd: Arc<Used<ProtectionDomain>>,
     _permit: Arc<Permit>,
 }
 
 impl AddressHandle {
-    /// What it was made of.
+    /// Returns the address vector from which the handle was created.
     pub fn address(&self) -> &AddressVector {
         &self.address
     }
 
-    /// The domain it belongs to.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// One queue pair there (or [`Qpn::MULTICAST`], where the address is a group's), which lets in
-    /// what carries this Q_Key.
+    /// Returns the destination of a datagram: a queue pair at this address.
+    ///
+    /// `qpn` is [`Qpn::MULTICAST`] if the address is a multicast group. `qkey` is the Q_Key that
+    /// the queue pair accepts.
     pub fn datagram(&self, qpn: Qpn, qkey: Qkey) -> Datagram {
         Datagram { ah: Arc::clone(&self.inner), qpn, qkey }
     }
 }
 
 impl ProtectionDomain {
-    /// Makes the way to the peers at an address, which may be a multicast group's.
+    /// Creates a handle for the peers at an address, which may be a multicast group.
     ///
     /// # Errors
-    /// The GID index, the peer's GID or their families are not right, or there are as many handles as
-    /// the device allows.
+    /// Fails if the GID index or the peer's GID is invalid, if their address families differ, or if
+    /// the device allows no more handles.
     pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle> {
         self.device().gid(address.sgid_index)?;
         let permit = Arc::new(self.device().resources().ahs.take()?);
@@ -60,11 +64,12 @@ impl ProtectionDomain {
         })
     }
 
-    /// Makes the way to the peers at this address from the own address that fits best, with nothing
-    /// else asked for.
+    /// Creates a handle for the peers at an address, with default attributes.
+    ///
+    /// The source is the local address that fits the peer best.
     ///
     /// # Errors
-    /// The device has no address of the peer's family.
+    /// Fails if the device has no address of the peer's family or allows no more handles.
     pub fn create_ah_to(&self, peer: Gid) -> Result<AddressHandle> {
         self.create_ah(&AddressVector {
             sgid_index: self.device().gid_index_for(peer),
@@ -75,13 +80,14 @@ impl ProtectionDomain {
         })
     }
 
-    /// Makes the way back to the sender of a datagram, of which the completion and the first 40
-    /// bytes of its receive buffer are given. The peer's queue pair is the completion's `src_qp`.
-    /// (`ibv_create_ah_from_wc`.)
+    /// Creates a handle for the sender of a received datagram. (`ibv_create_ah_from_wc`.)
+    ///
+    /// `grh` is the first 40 bytes of the datagram's receive buffer. The sender's queue pair is the
+    /// completion's `src_qp`.
     ///
     /// # Errors
-    /// The completion is not that of a datagram, or the bytes are not those in front of one; or its
-    /// receiver was another device.
+    /// Fails if the completion does not belong to a datagram, if `grh` is not the header of one, or
+    /// if another device received the datagram.
     pub fn ah_from_completion(&self, completion: &Completion, grh: &[u8]) -> Result<AddressHandle> {
         let bad = |why| VerbsError::InvalidRequest { why };
         if !completion.grh {

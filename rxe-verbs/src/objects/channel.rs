@@ -1,4 +1,4 @@
-//! Completion channels: one descriptor for the events of many completion queues. IBTA 11.2.6.
+//! Completion channels: one descriptor for the events of several completion queues. IBTA 11.2.6.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::objects::cq::{ChannelEvents, CompletionQueue};
 use crate::observe::{Counted, Kind, UseCounts, closed};
 use crate::progress::Shard;
 
-/// Tells a program that sleeps in its own event loop which of its completion queues got something.
+/// A channel that tells an event loop which completion queues have new completions.
 ///
-/// Make queues on it with [`Device::create_cq_on`], arm them with [`CompletionQueue::arm`], poll them
+/// Create queues with [`Device::create_cq_on`], arm them with [`CompletionQueue::arm`], poll them
 /// once more, and sleep until the channel's descriptor ([`AsFd`]) is readable. Each arming gives at
 /// most one event. Events need not be acknowledged.
 #[derive(Clone, Debug)]
@@ -25,11 +25,13 @@ pub struct CompletionChannel {
 }
 
 impl CompletionChannel {
-    /// The next queue that got what it was armed for; `None` if there is none within `timeout`
-    /// (which may be zero; `None` waits for ever). Poll it until it is empty, then arm it again.
+    /// Waits for the next queue that received a completion it was armed for.
+    ///
+    /// Returns `None` if there is no event within `timeout`, which may be zero; without a timeout,
+    /// waits indefinitely. Poll the queue until it is empty, then arm it again.
     ///
     /// # Errors
-    /// [`crate::Error::DeviceFailed`], unless there are events.
+    /// Fails with [`crate::Error::DeviceFailed`] after all events have been taken.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>> {
         self.device.shard().check_own()?;
         let event = self.events.take();
@@ -39,14 +41,15 @@ impl CompletionChannel {
         let deadline = timeout.map_or(Time::MAX, |t| self.device.now() + t);
         let shard = self.device.first_of(self.events.shards());
         let slept = shard.sleep(self.events.fd(), deadline, || Ok(self.events.take()));
-        // What a failure flushed may have given an event.
+        // Requests flushed by a failure may have caused an event.
         slept.or_else(|error| self.events.take().map(Some).ok_or(error))
     }
 
-    /// The caller is about to sleep in a read of the channel's descriptor: the drivers look after the sockets.
+    /// Prepares for a read(2) of the channel's descriptor that may sleep: from now on, the driver
+    /// threads serve the sockets.
     ///
     /// # Errors
-    /// [`crate::Error::DeviceFailed`]; or the program has closed the descriptor.
+    /// Fails with [`crate::Error::DeviceFailed`], or if the program has closed the descriptor.
     pub fn before_sleep(&self) -> Result<()> {
         self.events.fd().ensure()?;
         self.device.first_of(self.events.shards()).serve_sleeper()?;
@@ -54,26 +57,26 @@ impl CompletionChannel {
         self.device.shards_among(bits & bits.wrapping_sub(1)).try_for_each(Shard::serve_sleeper)
     }
 
-    /// Ends it.
+    /// Closes the channel and reports remaining users.
     ///
     /// # Errors
-    /// Something still uses it; it then ends with the last of these.
+    /// Fails if the channel is in use. It is then destroyed with its last user.
     pub fn close(self) -> Result<()> {
         let handles = Arc::strong_count(&self.events) - 1;
         closed(self.used_by(), handles, "the completion channel")
     }
 
-    /// The completion queues on it.
+    /// Returns how many completion queues use the channel.
     pub fn used_by(&self) -> UseCounts {
         self.events.use_counters().read()
     }
 }
 
 impl Device {
-    /// Makes a completion queue whose events come through a channel.
+    /// Creates a completion queue that sends its events to a channel.
     ///
     /// # Errors
-    /// As [`Device::create_cq`]; or the channel is another device's.
+    /// Fails like [`Device::create_cq`], and if the channel belongs to another device.
     pub fn create_cq_on(&self, depth: u32, channel: &CompletionChannel) -> Result<CompletionQueue> {
         self.owns(&channel.device, "the completion channel")?;
         CompletionQueue::new(
@@ -83,15 +86,15 @@ impl Device {
         )
     }
 
-    /// Makes a completion channel.
+    /// Creates a completion channel.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// Fails if the process or the host has no descriptor left.
     pub fn create_channel(&self) -> Result<CompletionChannel> {
         Ok(self.create_channel_with(EventFd::new()?))
     }
 
-    /// Makes a completion channel that has this descriptor.
+    /// Creates a completion channel that uses an existing descriptor.
     pub fn create_channel_with(&self, fd: EventFd) -> CompletionChannel {
         CompletionChannel { device: self.clone(), events: Arc::new(ChannelEvents::new(fd)) }
     }

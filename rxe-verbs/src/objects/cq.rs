@@ -1,4 +1,4 @@
-//! Completion queues: where finished requests are told. IBTA 11.2.6.
+//! Completion queues: reports of finished requests. IBTA 11.2.6.
 
 mod notify;
 
@@ -20,10 +20,11 @@ use crate::observe::{Counted, Permit, UseCounters, UseCounts, Used, closed};
 use crate::os::now;
 use crate::progress::{POLLS_BEFORE_YIELD, Shard, WakeAll, Waker};
 
-/// A completion queue.
+/// A completion queue, to which finished requests report.
 ///
-/// Three ways to wait, and any number of threads may use them at once: call
-/// [`CompletionQueue::spin_one`] (lowest latency, a CPU busy) or [`CompletionQueue::wait_one`] (sleeps), or use a [`crate::CompletionChannel`] in an event loop.
+/// There are three ways to wait: [`CompletionQueue::spin_one`] (lowest latency, keeps a CPU busy),
+/// [`CompletionQueue::wait_one`] (sleeps), and a [`crate::CompletionChannel`] in an event loop. Any
+/// number of threads may wait simultaneously.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     inner: Arc<CqInner>,
@@ -32,13 +33,13 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 struct CqInner {
     device: Device,
-    /// Those of its queue pairs.
+    /// The shards of the queue's queue pairs.
     shards: ShardSet,
-    /// A hint for the first of these.
+    /// The completion vector, a hint for the shard of the first queue pair.
     vector: AtomicU32,
     queue: Arc<queue::CompletionQueue>,
     notifier: Arc<Notifier>,
-    /// Holds completions back; rarely there.
+    /// Delays completions; present only with injected faults.
     slow: Option<Arc<SlowCq>>,
     uses: Arc<UseCounters>,
     _permit: Permit,
@@ -52,7 +53,7 @@ impl Counted for CompletionQueue {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        // In a forked child the locks may be held for ever.
+        // In a forked child, threads that exist only in the parent may hold the locks.
         if !self.device.shard().is_own() {
             return;
         }
@@ -104,20 +105,20 @@ impl CompletionQueue {
         Ok(Self { inner })
     }
 
-    /// The shards of its queue pairs, as bits by their numbers.
+    /// Returns the shards of the queue pairs, one bit for each shard number.
     pub(crate) fn shard_bits(&self) -> u32 {
         self.inner.shards.bits()
     }
 
-    /// A queue pair was reset or destroyed: its completions are not given any more. The engine has removed
-    /// those in the queue.
+    /// Drops the delayed completions of a queue pair that was reset or destroyed. The engine has
+    /// already removed those in the queue.
     pub(crate) fn discard(&self, qpn: Qpn) {
         if let Some(slow) = &self.inner.slow {
             slow.discard(qpn);
         }
     }
 
-    /// It has a queue pair of this shard.
+    /// Records that a queue pair of this shard completes in the queue.
     pub(crate) fn add_shard(&self, number: usize) {
         let inner = &*self.inner;
         if !inner.shards.add(number) {
@@ -130,19 +131,19 @@ impl CompletionQueue {
         }
     }
 
-    /// The shard of its queue pairs, or the first of these.
+    /// Returns the first shard of the queue pairs, or the device's first shard if there are none.
     #[inline]
     fn shard(&self) -> &Shard {
         self.inner.device.first_of(&self.inner.shards)
     }
 
-    /// The other shards of its queue pairs. Their drivers work without being asked.
+    /// Returns the other shards of the queue pairs. Their driver threads run without being asked.
     fn other_shards(&self) -> impl Iterator<Item = &Shard> {
         let bits = self.inner.shards.bits();
         self.inner.device.shards_among(bits & bits.wrapping_sub(1))
     }
 
-    /// Turns its shards, one after another, until it has a completion.
+    /// Drives the queue's shards, one after another, until a completion arrives.
     #[inline]
     fn turn(&self) -> Result<()> {
         self.shard().turn_if_free(|_| ())?;
@@ -155,8 +156,8 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Turns its shards. Whether all is well; completions of what a failure flushed are in the queue before
-    /// this tells of it, so the caller looks into the queue once more.
+    /// Drives the queue's shards, then checks for failures and overflow. Requests flushed by a
+    /// failure have completed before this returns, so the caller polls the queue once more.
     #[inline]
     fn turn_and_check(&self) -> Result<()> {
         let works = self.turn().and_then(|()| self.check());
@@ -166,86 +167,89 @@ impl CompletionQueue {
         works
     }
 
-    /// Returns when the acknowledgements of what it has given have left that must leave before.
+    /// Sends the acknowledgements of polled messages that must leave before the program goes on.
     #[inline]
     fn acknowledge(&self) {
         self.shard().acknowledge();
         self.other_shards().for_each(Shard::acknowledge);
     }
 
-    /// As the engine has it.
+    /// Returns the engine's part of the queue.
     pub(crate) fn queue(&self) -> &Arc<queue::CompletionQueue> {
         &self.inner.queue
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// How many completions it holds.
+    /// Returns how many completions the queue can hold.
     pub fn depth(&self) -> usize {
         self.inner.queue.depth()
     }
 
-    /// Tells it from all others of this process.
+    /// Returns a number that identifies the queue within this process.
     pub fn id(&self) -> u64 {
         self.inner.queue.id()
     }
 
-    /// Its completion vector: 0, if [`CompletionQueue::set_comp_vector`] was not called.
+    /// Returns the completion vector: 0 unless [`CompletionQueue::set_comp_vector`] was called.
     pub fn comp_vector(&self) -> u32 {
         self.inner.vector.load(Ordering::Relaxed)
     }
 
-    /// Says of which completion vector it is (`comp_vector` of `ibv_create_cq`). Queue pairs whose completion
-    /// queues are of different vectors run side by side, in shards of their own, where there are CPUs for it
-    /// ([`crate::OpenOptions::shards`]). It is a hint for the first queue pair of this queue: those to come
-    /// stay with it.
+    /// Sets the completion vector (`comp_vector` of `ibv_create_cq`).
     ///
-    /// A device has [`num_comp_vectors`](crate::device::DeviceAttr::num_comp_vectors). A number beyond them
-    /// is taken modulo theirs.
+    /// Queue pairs whose completion queues have different vectors run in parallel, in different
+    /// shards, if there are enough CPUs ([`crate::OpenOptions::shards`]). The vector is a hint for
+    /// the first queue pair of the queue; later queue pairs use the same shard.
+    ///
+    /// Numbers are taken modulo the device's
+    /// [`num_comp_vectors`](crate::device::DeviceAttr::num_comp_vectors).
     pub fn set_comp_vector(&self, vector: u32) {
         self.inner.vector.store(vector, Ordering::Relaxed);
     }
 
-    /// Makes it hold `depth` completions from now on. Those in it stay, in order, and none that comes
-    /// meanwhile is lost.
+    /// Changes the queue's capacity to `depth` completions.
+    ///
+    /// Completions in the queue stay in order, and none that arrives meanwhile is lost.
     ///
     /// # Errors
-    /// `depth` is 0, more than the device allows, or less than it holds; it is as it was.
+    /// Fails, without a change, if `depth` is 0, above the device's limit, or too small for the
+    /// completions in the queue.
     pub fn resize(&self, depth: u32) -> Result<()> {
         self.inner.device.shard().check()?;
         check_depth(&self.inner.device, depth)?;
         Ok(self.inner.queue.resize(depth)?)
     }
 
-    /// Completions in it.
+    /// Returns the number of completions in the queue.
     pub fn len(&self) -> usize {
         self.inner.queue.len()
     }
 
-    /// Whether it holds none.
+    /// Returns whether the queue holds no completions.
     pub fn is_empty(&self) -> bool {
         self.inner.queue.is_empty()
     }
 
-    /// Takes the oldest completion, if there is one. Does not block, but drives the engine where
-    /// there is nothing to take.
+    /// Takes the oldest completion, if there is one. Does not block. Drives the engine if the queue
+    /// is empty.
     ///
     /// # Errors
-    /// [`Error::CqOverflow`] and [`Error::DeviceFailed`], once what was there is taken.
+    /// Fails with [`Error::CqOverflow`] or [`Error::DeviceFailed`] after all available completions
+    /// have been taken.
     pub fn poll_one(&self) -> Result<Option<Completion>> {
         let mut one = None;
         self.poll(1, |completion| one = Some(completion))?;
         Ok(one)
     }
 
-    /// Hands up to `max` completions to `each`, otherwise as [`CompletionQueue::poll_one`]. Returns
-    /// how many. (`ibv_poll_cq`.)
+    /// Passes up to `max` completions to `each` and returns their number. (`ibv_poll_cq`.)
     ///
     /// # Errors
-    /// As [`CompletionQueue::poll_one`].
+    /// Fails like [`CompletionQueue::poll_one`].
     pub fn poll(&self, max: usize, mut each: impl FnMut(Completion)) -> Result<usize> {
         self.shard().check_own()?;
         let mut take = || std::iter::from_fn(|| self.next()).take(max).map(&mut each).count();
@@ -263,15 +267,15 @@ impl CompletionQueue {
         Ok(taken)
     }
 
-    /// Whether completions were lost because nobody polled.
+    /// Returns whether completions were lost because the queue was full.
     pub fn is_overflowed(&self) -> bool {
         self.inner.queue.is_overflowed()
     }
 
-    /// Waits, asleep, for one completion.
+    /// Waits for one completion; the thread sleeps.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
+    /// Fails with [`Error::TimedOut`], and like [`CompletionQueue::poll_one`].
     pub fn wait_one(&self, timeout: Duration) -> Result<Completion> {
         self.shard().check_own()?;
         if let Some(completion) = self.take() {
@@ -287,22 +291,23 @@ impl CompletionQueue {
             self.check()?;
             waker.clear();
             self.arm_queue(Arm::Any);
-            // What came before the arming would not wake anybody.
+            // A completion that arrived before the arming does not wake the thread.
             Ok(self.take())
         });
         match result {
             Ok(Some(completion)) => Ok(completion),
             Ok(None) => Err(Error::TimedOut { what: "completion", after: timeout }),
-            // A failure completes requests before it is told.
+            // A failure flushes requests before it is reported, so a completion may be there.
             Err(error) => self.take().ok_or(error),
         }
     }
 
-    /// Waits, busy, for one completion: the lowest latency. (On a simulated host, as
-    /// [`CompletionQueue::wait_one`].)
+    /// Waits for one completion by polling continuously, which has the lowest latency.
+    ///
+    /// On a simulated host, like [`CompletionQueue::wait_one`].
     ///
     /// # Errors
-    /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
+    /// Fails with [`Error::TimedOut`], and like [`CompletionQueue::poll_one`].
     pub fn spin_one(&self, timeout: Duration) -> Result<Completion> {
         if self.shard().environment().is_simulated() {
             return self.wait_one(timeout);
@@ -315,7 +320,7 @@ impl CompletionQueue {
             if now() >= deadline {
                 break;
             }
-            // The peer, or the thread that will post, may wait for this CPU.
+            // The peer, or the thread that will post, may need this CPU.
             if polls > POLLS_BEFORE_YIELD {
                 std::thread::yield_now();
             }
@@ -323,13 +328,15 @@ impl CompletionQueue {
         Err(Error::TimedOut { what: "completion", after: timeout })
     }
 
-    /// Asks for one event on the queue's channel at the next completion: any, or only one whose
-    /// sender asked for it (and errors). Poll once more after arming: what is there already gives no
-    /// event. (`ibv_req_notify_cq`.) Where other threads [`CompletionQueue::wait_one`] on the same queue,
-    /// an event may come too early.
+    /// Requests one event on the queue's channel at the next completion. (`ibv_req_notify_cq`.)
+    ///
+    /// With `solicited_only`, only a completion whose sender requested it, or an error, causes the
+    /// event. Poll once more after arming, because completions that are already in the queue cause
+    /// no event. If other threads call [`CompletionQueue::wait_one`] on the queue, an event may
+    /// come too early.
     ///
     /// # Errors
-    /// [`Error::DeviceFailed`].
+    /// Fails with [`Error::DeviceFailed`].
     pub fn arm(&self, solicited_only: bool) -> Result<()> {
         self.shard().check_own()?;
         self.inner.notifier.arming.arm();
@@ -338,36 +345,38 @@ impl CompletionQueue {
         self.other_shards().try_for_each(Shard::serve_sleeper)
     }
 
-    /// Whether the next completion, or the next solicited one, will give an event on the channel.
+    /// Returns whether the next completion, or the next solicited one, will cause an event on the
+    /// channel.
     pub fn is_armed(&self) -> bool {
         self.inner.notifier.arming.is_armed()
     }
 
-    /// From now on completions that find the queue full are lost without an error, and its queue pairs go
-    /// on (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`). Otherwise an overflow ends them.
+    /// Makes the queue discard completions when it is full (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    ///
+    /// Without this, an overflow puts the queue pairs into the error state.
     pub fn ignore_overrun(&self) {
         self.inner.queue.ignore_overrun();
     }
 
-    /// How many others have it: handles and queue pairs.
+    /// Returns the number of other references: handles and queue pairs.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.inner) - 1
     }
 
-    /// What completes in it: queue pairs, and shared receive queues of XRC.
+    /// Returns the number of queue pairs and XRC shared receive queues that complete in the queue.
     pub fn used_by(&self) -> UseCounts {
         self.inner.uses.read()
     }
 
-    /// Ends it.
+    /// Closes the queue and reports remaining users.
     ///
     /// # Errors
-    /// Something still uses it; it then ends with the last of these.
+    /// Fails if the queue is in use. It is then destroyed with its last user.
     pub fn close(self) -> Result<()> {
         closed(self.used_by(), self.users(), "the completion queue")
     }
 
-    /// Takes the oldest completion that is given now.
+    /// Takes the oldest completion, unless a fault delays it.
     #[inline]
     fn next(&self) -> Option<Completion> {
         let next = match &self.inner.slow {
@@ -390,7 +399,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the oldest completion, and acknowledges its message.
+    /// Takes the oldest completion and acknowledges its message.
     fn take(&self) -> Option<Completion> {
         self.next().inspect(|_| self.acknowledge())
     }
@@ -405,10 +414,10 @@ impl CompletionQueue {
 }
 
 impl Device {
-    /// Makes a completion queue for `depth` completions.
+    /// Creates a completion queue for `depth` completions.
     ///
     /// # Errors
-    /// `depth` is 0 or more than the device allows, or there are as many queues as it allows.
+    /// Fails if `depth` is 0 or above the device's limit, or if the device allows no more queues.
     pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue> {
         CompletionQueue::new(self.clone(), depth, None)
     }
@@ -432,7 +441,7 @@ mod tests {
     use super::*;
     use crate::event::AsyncKind;
 
-    /// Whoever looked through all queues to find those that are gone would take longer with each one.
+    /// A search through all queues for those that are gone would take longer with each queue.
     #[test]
     fn a_queue_that_is_gone_leaves_nothing_to_look_through() {
         let device = Device::options("lo").address([127, 77, 1, 1].into()).open().unwrap();
@@ -442,7 +451,7 @@ mod tests {
         assert_eq!(device.shard().enrolled(), 0);
     }
 
-    /// Its parent's threads hold locks in the moment of the fork now and then.
+    /// The parent's threads sometimes hold locks at the moment of the fork.
     #[test]
     fn what_a_forked_child_drops_waits_for_no_lock_of_its_parent() {
         let device = Device::options("lo").address([127, 77, 1, 2].into()).open().unwrap();

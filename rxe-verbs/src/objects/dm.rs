@@ -1,8 +1,8 @@
-//! Device memory: memory of the device that requests and peers name by the offset from its start.
-//! IBTA has no such thing; `ibv_alloc_dm`.
+//! Device memory: memory of the device that requests and peers address by the offset from its
+//! start. IBTA does not define it; libibverbs has `ibv_alloc_dm`.
 //!
-//! An adapter has memory of its own, which its requests reach without crossing the bus. Here it is
-//! memory of the process, so it is no faster. It is there for programs that use it.
+//! On an adapter, requests reach such memory without crossing the bus. Here it is ordinary memory
+//! of the process and therefore no faster. It exists for programs that use it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::observe::Permit;
 
-/// Memory of a device. It ends with the last of its handles and of the regions made of it.
+/// Memory of a device. Freed with the last of its handles and regions.
 #[derive(Clone)]
 pub struct DeviceMemory {
     inner: Arc<DmInner>,
@@ -27,12 +27,13 @@ struct DmInner {
 }
 
 impl Device {
-    /// Allocates `len` zero bytes of device memory, whose start is a multiple of 2 to the power of
-    /// `log_align`. `ibv_alloc_dm`.
+    /// Allocates `len` zero bytes of device memory. `ibv_alloc_dm`.
+    ///
+    /// The start is aligned to 2 to the power of `log_align` bytes.
     ///
     /// # Errors
-    /// It is empty, the alignment is more than a page (12), or so much is not left of
-    /// [`max_dm_size`](crate::device::DeviceAttr::max_dm_size) (ENOMEM).
+    /// Fails if `len` is 0, if `log_align` is more than 12 (a page), or if less than `len` is left
+    /// of [`max_dm_size`](crate::device::DeviceAttr::max_dm_size) (ENOMEM).
     pub fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DeviceMemory> {
         const LARGEST_ALIGN: u32 = 12;
         self.shard().check()?;
@@ -54,42 +55,42 @@ impl Device {
 }
 
 impl DeviceMemory {
-    /// Its size in bytes, at least 1.
+    /// Returns the size in bytes, at least 1.
     pub fn size(&self) -> usize {
         self.inner.buffer.len()
     }
 
-    /// How many others have it: handles and memory regions.
+    /// Returns the number of other references: handles and memory regions.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.inner) - 1
     }
 
-    /// Copies bytes in. `ibv_memcpy_to_dm`.
+    /// Copies `bytes` into the memory from `offset` on. `ibv_memcpy_to_dm`.
     ///
     /// # Errors
-    /// They do not fit.
+    /// Fails if the bytes do not fit.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let written = self.span(offset, bytes.len())?.write(bytes);
         written.map_err(|why| Error::unusable(offset, why))
     }
 
-    /// Copies bytes out, as many as `out` has room for. `ibv_memcpy_from_dm`.
+    /// Copies bytes from `offset` on into `out`, until it is full. `ibv_memcpy_from_dm`.
     ///
     /// # Errors
-    /// There are not as many.
+    /// Fails if the range is not inside the memory.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         self.span(offset, out.len())?.read(out).map_err(|why| Error::unusable(offset, why))
     }
 
-    /// The device that it was allocated on.
+    /// Returns the device on which the memory was allocated.
     pub(crate) fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// `len` of its bytes, from `offset` on, for a region.
+    /// Returns `len` bytes from `offset` on, for a memory region.
     ///
     /// # Errors
-    /// There are not as many.
+    /// Fails if the range is not inside the memory.
     pub(crate) fn part(&self, offset: usize, len: usize) -> Result<Buffer> {
         self.span(offset, len)?;
         self.inner.buffer.part(offset, len).ok_or_else(|| invalid("offset", "not in device memory"))

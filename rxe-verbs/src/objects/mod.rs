@@ -1,9 +1,9 @@
-//! The objects of verbs, one file or folder each: protection domains, memory regions and windows, device
-//! memory, completion queues and channels, queue pairs, shared receive queues, XRC domains and address
-//! handles. IBTA 11.2.
+//! The objects of verbs, one file or folder each: protection domains, memory regions and windows,
+//! device memory, completion queues and channels, queue pairs, shared receive queues, XRC domains
+//! and address handles. IBTA 11.2.
 //!
-//! An object is a handle. It keeps alive what it was created from, so a program may drop its objects in any
-//! order, and it may be used by any number of threads.
+//! Objects are handles. Each keeps alive the objects from which it was created, so a program may
+//! drop its objects in any order. Any number of threads may use an object.
 
 mod ah;
 mod channel;

@@ -1,8 +1,8 @@
 //! Memory regions: memory that the engine and, where allowed, peers may read and write.
 //! IBTA 10.6, 11.2.8.
 //!
-//! Invariant: a region's memory is never lent as a slice, since a peer may write it at any time. The
-//! program copies bytes in and out.
+//! Invariant: no Rust slice of a region's memory is ever created, because a peer may write it at
+//! any time. The program copies bytes in and out.
 
 use std::fmt;
 use std::io;
@@ -19,21 +19,22 @@ use crate::objects::dm::DeviceMemory;
 use crate::objects::pd::{ProtectionDomain, keys};
 use crate::observe::{Counted, Kind, Permit, UseCounts, Used, closed};
 
-/// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more, and
-/// windows that are bound to it open nothing.
+/// Registered memory. Dropping the region deregisters it.
+///
+/// Nothing accesses the memory afterwards, and windows bound to the region grant no access.
 pub struct MemoryRegion {
     pd: Used<ProtectionDomain>,
     buffer: Buffer,
     start: u64,
     key: Key,
     access: Access,
-    /// The device memory that it was made of.
+    /// The device memory, if the region was registered from it.
     device_memory: Option<DeviceMemory>,
     _permit: Permit,
 }
 
 impl MemoryRegion {
-    /// Whether it was made of device memory.
+    /// Returns whether the region was registered from device memory.
     pub fn is_device_memory(&self) -> bool {
         self.device_memory.is_some()
     }
@@ -49,92 +50,95 @@ impl MemoryRegion {
         Self { pd, buffer, start, key, access, device_memory: None, _permit: permit }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether it holds none.
+    /// Returns whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// The address of its first byte, as work requests and peers name it.
+    /// Returns the address by which work requests and peers name the first byte.
     pub fn addr(&self) -> u64 {
         self.start
     }
 
-    /// The key that names it in the own work requests.
+    /// Returns the key for local work requests.
     pub fn lkey(&self) -> Key {
         self.key
     }
 
-    /// The key that names it in a peer's work requests.
+    /// Returns the key for a peer's work requests.
     pub fn rkey(&self) -> Key {
         self.key
     }
 
-    /// What may be done to it.
+    /// Returns the access rights.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The domain it belongs to.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// Copies bytes in.
+    /// Copies `bytes` into the region from `offset` on.
     ///
     /// # Errors
-    /// They do not fit; or the memory is the program's own, registered to be read only.
+    /// Fails if the bytes do not fit, or if the memory is the program's and was registered
+    /// read-only.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let written = self.writable(offset, bytes.len(), |span| span.write(bytes))?;
         written.map_err(|why| Error::unusable(offset, why))
     }
 
-    /// Copies bytes out, as many as `out` has room for.
+    /// Copies bytes from `offset` on into `out`, until it is full.
     ///
     /// # Errors
-    /// There are not as many.
+    /// Fails if the range is not inside the region.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         let read = self.readable(offset, out.len(), |span| span.read(out))?;
         read.map_err(|why| Error::unusable(offset, why))
     }
 
-    /// Copies bytes out.
+    /// Returns a copy of a range of bytes.
     ///
     /// # Errors
-    /// The range is not inside the region.
+    /// Fails if the range is not inside the region.
     pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Result<Vec<u8>> {
         let (offset, len) = self.resolve(&range);
         let mut bytes = Vec::new();
-        // Checked before anything is allocated.
+        // The range is checked before memory is allocated.
         let read = self.readable(offset, len, |span| span.append_to(&mut bytes))?;
         read.map_err(|why| Error::unusable(offset, why))?;
         Ok(bytes)
     }
 
-    /// Reads 8 bytes at once, in the machine's byte order: never half of a peer's atomic.
+    /// Reads 8 bytes atomically, in native byte order: never half of a peer's atomic operation.
     ///
     /// # Errors
-    /// They are not inside the region or not at a multiple of 8.
+    /// Fails if the bytes are not inside the region or not aligned to 8.
     pub fn load_u64(&self, offset: usize) -> Result<u64> {
         self.readable(offset, 8, |span| span.load())?.map_err(|why| Error::unusable(offset, why))
     }
 
-    /// Writes 8 bytes at once, in the machine's byte order.
+    /// Writes 8 bytes atomically, in native byte order.
     ///
     /// # Errors
-    /// They are not inside the region or not at a multiple of 8; or the memory is the program's own,
-    /// registered to be read only.
+    /// Fails if the bytes are not inside the region or not aligned to 8, or if the memory is the
+    /// program's and was registered read-only.
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<()> {
         let stored = self.writable(offset, 8, |span| span.store(value.to_ne_bytes()))?;
         stored.map_err(|why| Error::unusable(offset, why))
     }
 
-    /// Names some of its bytes for a work request. What is not inside the region shows when the
-    /// request is carried out (`LocalProtection`), as with verbs.
+    /// Returns an element that names a range of bytes in a work request.
+    ///
+    /// The range is not checked here. If it is not inside the region, the request fails when it is
+    /// executed (`LocalProtection`), as with verbs.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Sge {
         let (offset, len) = self.resolve(&range);
         Sge {
@@ -144,18 +148,21 @@ impl MemoryRegion {
         }
     }
 
-    /// What a peer must be told in order to use the bytes from `offset` on.
+    /// Returns the address and key with which a peer can access the bytes from `offset` on.
     pub fn remote(&self, offset: usize) -> Remote {
         Remote { addr: self.start.wrapping_add(offset as u64), rkey: self.key }
     }
 
-    /// Changes its protection domain, rights or memory, or several of them at once, under the same key.
-    /// Waits for copies under way; afterwards nothing touches memory that it had before. `ibv_rereg_mr`.
+    /// Changes protection domain, access rights, memory, or several of them. `ibv_rereg_mr`.
+    ///
+    /// The key stays the same. Waits for copies in progress; afterwards nothing accesses the
+    /// region's previous memory.
     ///
     /// # Errors
-    /// Memory windows are bound to it, the protection domain belongs to another device, or it could not
-    /// be registered with the new values. Nothing is changed then. Memory of the program that was
-    /// registered without LOCAL_WRITE gets that right only with [`Reregistration::writable`].
+    /// Fails, without a change, if memory windows are bound to the region, if the protection domain
+    /// belongs to another device, or if the new values cannot be registered. Memory of the program
+    /// that was registered without LOCAL_WRITE gets that right only with
+    /// [`Reregistration::writable`].
     pub fn reregister(&mut self, change: Reregistration) -> Result<()> {
         let device = self.pd.device();
         device.shard().check()?;
@@ -184,7 +191,7 @@ impl MemoryRegion {
                 let start = if moved { start_of(&self.buffer, access) } else { self.start };
                 let mut buffer = self.buffer.clone();
                 if change.writable {
-                    // SAFETY: `Reregistration::writable` was promised it.
+                    // SAFETY: the caller of `Reregistration::writable` has promised it.
                     buffer = unsafe { buffer.promised_writable() };
                 }
                 (buffer.promised_for(access), start)
@@ -205,21 +212,23 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// How many memory windows are bound to it.
+    /// Returns the number of memory windows bound to the region.
     pub fn windows(&self) -> usize {
         self.pd.device().memory().windows_of(self.key)
     }
 
-    /// Deregisters it, as dropping it does: waits for copies under way.
+    /// Deregisters the region, like dropping it, and waits for copies in progress.
     ///
     /// # Errors
-    /// Windows are bound to it: it is deregistered nevertheless, and they open nothing any more.
+    /// Fails if windows are bound to the region. It is deregistered nevertheless, and the windows
+    /// grant no access any more.
     pub fn close(self) -> Result<()> {
         closed(UseCounts::of(Kind::MemoryWindow, self.windows()), 0, "the memory region")
     }
 
-    /// Calls `f` with some of its bytes. The region's own memory is there as long as the region. The
-    /// program's may be used only while it is registered, which the guard sees to.
+    /// Calls `f` with a range of bytes to read. Memory that the region owns lives as long as the
+    /// region. The program's memory may be used only while it is registered, which the guard
+    /// ensures.
     fn readable<R>(&self, offset: usize, len: usize, f: impl FnOnce(Span<'_>) -> R) -> Result<R> {
         if self.buffer.is_owned() {
             let span = self.buffer.span(offset as u64, len as u64);
@@ -231,8 +240,8 @@ impl MemoryRegion {
         Ok(f(span.map_err(|_| self.outside(offset, len))?))
     }
 
-    /// The same with bytes to be written. The program's own memory may be read-only, and was then
-    /// promised to be only read.
+    /// Like `readable`, for writing. The program's memory may be read-only: without LOCAL_WRITE,
+    /// its registration promised only reads.
     fn writable<R>(
         &self,
         offset: usize,
@@ -262,7 +271,7 @@ impl MemoryRegion {
         .into()
     }
 
-    /// The offset and the length of a range of it, which need not be inside.
+    /// Returns the offset and the length of a range, which need not be inside the region.
     pub(crate) fn resolve(&self, range: &impl RangeBounds<usize>) -> (usize, usize) {
         let start = match range.start_bound() {
             Bound::Included(&n) => n,
@@ -280,7 +289,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // A forked child would wait for a copy that its parent was making.
+        // A forked child would wait for a copy that a thread of its parent was making.
         if self.pd.device().shard().is_own() {
             self.pd.device().memory().deregister(self.key);
         }
@@ -297,14 +306,15 @@ impl fmt::Debug for MemoryRegion {
     }
 }
 
-/// What [`MemoryRegion::reregister`] changes; the rest stays.
+/// The changes that [`MemoryRegion::reregister`] makes; everything else stays as it is.
 #[derive(Debug, Default)]
 #[must_use = "nothing changes until MemoryRegion::reregister()"]
 pub struct Reregistration {
     pd: Option<ProtectionDomain>,
     access: Option<Access>,
     memory: Option<NewMemory>,
-    /// The memory that it has may be written. Set only by the promise of [`Reregistration::writable`].
+    /// Whether the present memory may be written. Set only by the promise of
+    /// [`Reregistration::writable`].
     writable: bool,
 }
 
@@ -315,35 +325,36 @@ enum NewMemory {
 }
 
 impl Reregistration {
-    /// Changes nothing yet.
+    /// Returns a reregistration without changes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts it into this domain.
+    /// Moves the region into another protection domain.
     pub fn pd(mut self, pd: &ProtectionDomain) -> Self {
         self.pd = Some(pd.clone());
         self
     }
 
-    /// Gives it these rights. LOCAL_WRITE, where memory of the program was registered without, takes
-    /// [`Reregistration::writable`] too.
+    /// Changes the access rights. To add LOCAL_WRITE to memory of the program that was registered
+    /// without it, call [`Reregistration::writable`] too.
     pub fn access(mut self, access: Access) -> Self {
         self.access = Some(access);
         self
     }
 
-    /// Gives it `len` zero bytes, as [`ProtectionDomain::register`] does.
+    /// Replaces the memory by `len` zero bytes, as in [`ProtectionDomain::register`].
     pub fn memory(mut self, len: usize) -> Self {
         self.memory = Some(NewMemory::Allocate(len));
         self
     }
 
-    /// Gives it memory of the program, to be named by addresses from `iova` on.
+    /// Replaces the memory by memory of the program, named by addresses from `iova` on.
     ///
     /// # Safety
-    /// As for [`ProtectionDomain::register_raw`]; where it replaces other memory of the program, the
-    /// promise for that ends when [`MemoryRegion::reregister`] has returned without an error.
+    /// As for [`ProtectionDomain::register_raw`]. If it replaces other memory of the program, the
+    /// promise for that memory ends when [`MemoryRegion::reregister`] has returned without an
+    /// error.
     pub unsafe fn raw_memory(mut self, ptr: NonNull<u8>, len: usize, iova: u64) -> Self {
         // SAFETY: the caller's promise is the one that is asked for here.
         let buffer = unsafe { Buffer::from_raw(ptr, len) };
@@ -351,8 +362,7 @@ impl Reregistration {
         self
     }
 
-    /// Lets it have a right to write although its memory, which is the program's, was registered
-    /// without one.
+    /// Allows write rights for memory of the program that was registered without them.
     ///
     /// # Safety
     /// Until the region is dropped or gets other memory, the memory must be valid for writes too, if
@@ -364,31 +374,34 @@ impl Reregistration {
 }
 
 impl ProtectionDomain {
-    /// Allocates `len` zero bytes and registers them, to be named by their own address. (Or, with
-    /// [`Access::ZERO_BASED`], from 0 on.)
+    /// Allocates `len` zero bytes and registers them.
+    ///
+    /// Requests name them by their own address or, with [`Access::ZERO_BASED`], by addresses from 0
+    /// on.
     ///
     /// # Errors
-    /// It is empty, REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or FLUSH_PERSISTENT,
-    /// or there is not as much memory or room for another region.
+    /// Fails if `len` is 0, if REMOTE_WRITE or REMOTE_ATOMIC is requested without LOCAL_WRITE, if
+    /// FLUSH_PERSISTENT is requested, or if there is no memory or no room for another region.
     pub fn register(&self, len: usize, access: Access) -> Result<MemoryRegion> {
         let buffer = allocate(len)?;
         let start = start_of(&buffer, access);
         self.register_buffer(buffer, start, access)
     }
 
-    /// Registers memory of the program, to be named by addresses from `iova` on. A region may be
-    /// empty: its keys then fit requests of length 0.
+    /// Registers memory of the program, named by addresses from `iova` on.
+    ///
+    /// A region may be empty: its keys then fit requests of length 0.
     ///
     /// # Errors
-    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or FLUSH_PERSISTENT,
-    /// the addresses pass the end of the address space, or there are as many regions as the device
-    /// allows.
+    /// Fails if REMOTE_WRITE or REMOTE_ATOMIC is requested without LOCAL_WRITE, if FLUSH_PERSISTENT
+    /// is requested, if the addresses pass the end of the address space, or if the device allows no
+    /// more regions.
     ///
     /// # Safety
-    /// `ptr..ptr + len` must stay valid for reads, and with a right to write for writes, until the
-    /// region is dropped, and the program must not hold Rust references to it while it or a peer may
-    /// change it. With [`Access::ON_DEMAND`] it may also be unmapped or protected, if memory faults are
-    /// handled ([`handle_memory_faults`](crate::handle_memory_faults)).
+    /// `ptr..ptr + len` must stay valid for reads, and for writes if the region has a right to
+    /// write, until the region is dropped. The program must not hold Rust references to it while it
+    /// or a peer may change it. With [`Access::ON_DEMAND`] it may also be unmapped or protected, if
+    /// memory faults are handled ([`handle_memory_faults`](crate::handle_memory_faults)).
     pub unsafe fn register_raw(
         &self,
         ptr: NonNull<u8>,
@@ -401,12 +414,13 @@ impl ProtectionDomain {
         self.register_buffer(buffer.promised_for(access), iova, access)
     }
 
-    /// Registers `len` bytes of device memory from `offset` on. Their addresses count from 0
-    /// ([`Access::ZERO_BASED`], which need not be named). `ibv_reg_dm_mr`.
+    /// Registers `len` bytes of device memory from `offset` on. `ibv_reg_dm_mr`.
+    ///
+    /// Their addresses count from 0. [`Access::ZERO_BASED`] is implied.
     ///
     /// # Errors
-    /// The bytes are not inside the device memory, or that belongs to another device;
-    /// [`Access::ON_DEMAND`] is asked for; or as for [`ProtectionDomain::register`].
+    /// Fails if the bytes are not inside the device memory, if the memory belongs to another
+    /// device, if [`Access::ON_DEMAND`] is requested, or like [`ProtectionDomain::register`].
     pub fn register_dm(
         &self,
         memory: &DeviceMemory,
@@ -443,19 +457,19 @@ impl ProtectionDomain {
     }
 }
 
-/// Zero bytes of its own.
+/// Allocates zero bytes for a region.
 fn allocate(len: usize) -> Result<Buffer> {
     check_length(len)?;
     let no_memory = || Error::io("allocate a memory region", io::ErrorKind::OutOfMemory);
     Buffer::try_zeroed(len).ok_or_else(no_memory)
 }
 
-/// By which address memory is named where the program does not say.
+/// Returns the address of a region's first byte if the program names none.
 fn start_of(buffer: &Buffer, access: Access) -> u64 {
     if access.contains(Access::ZERO_BASED) { 0 } else { buffer.as_ptr().addr() as u64 }
 }
 
-/// Whether there are regions of so many bytes.
+/// Fails if a region cannot have this length.
 fn check_length(len: usize) -> Result<()> {
     if len == 0 {
         let why = "0: a memory region has at least one byte".into();
@@ -464,7 +478,7 @@ fn check_length(len: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether there are such rights to memory of this kind.
+/// Fails if a right is not available for this kind of memory.
 fn check_access(access: Access) -> Result<()> {
     if access.contains(Access::FLUSH_PERSISTENT) {
         let why = "FLUSH_PERSISTENT: this memory is lost with the power; use FLUSH_GLOBAL".into();

@@ -1,5 +1,5 @@
-//! Memory windows: a peer's right to part of a region, given and taken back by requests instead of by
-//! registering memory anew. IBTA 10.6.7, 11.2.8.11.
+//! Memory windows: a peer's access to part of a region, granted and revoked by requests instead of
+//! by registering memory anew. IBTA 10.6.7, 11.2.8.11.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,18 +11,20 @@ use crate::error::Result;
 use crate::objects::pd::{ProtectionDomain, keys};
 use crate::observe::{Counted, Kind, Permit, Used};
 
-/// A memory window, made by [`ProtectionDomain::create_window`] and bound to part of a region by
-/// [`crate::QueuePair::bind`]. Dropped, it opens nothing any more.
+/// A memory window: grants peers access to part of a region while it is bound.
 ///
-/// A window of type 1 serves peers of any queue pair of its protection domain, and may be bound anew at
-/// any time. One of type 2 serves only the peer of the queue pair that bound it, and must be invalidated
-/// before it is bound anew: by [`crate::QueuePair::local_invalidate`] here or by
-/// [`crate::Request::invalidate`] there.
+/// Created by [`ProtectionDomain::create_window`] and bound by [`crate::QueuePair::bind`]. Dropping
+/// the window revokes the access.
+///
+/// A window of type 1 serves the peers of all queue pairs in its protection domain and may be
+/// rebound at any time. A window of type 2 serves only the peer of the queue pair that bound it,
+/// and must be invalidated before it is rebound: locally by [`crate::QueuePair::local_invalidate`],
+/// or by the peer's [`crate::Request::invalidate`].
 pub struct MemoryWindow {
     pd: Used<ProtectionDomain>,
     kind: WindowType,
     key: Key,
-    /// The low 8 bits that the last bind asked for.
+    /// The low 8 bits of the key that the last bind requested.
     low: AtomicU8,
     _permit: Permit,
 }
@@ -33,28 +35,28 @@ impl MemoryWindow {
         Self { pd, kind, key, low: AtomicU8::new(low), _permit: permit }
     }
 
-    /// The domain it belongs to.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// Its type.
+    /// Returns the type.
     pub fn kind(&self) -> WindowType {
         self.kind
     }
 
-    /// The key by which peers name it, as of the last bind that is complete. Each bind changes it
-    /// ([`crate::Request::new_rkey`]).
+    /// Returns the key by which peers name the window, as of the last completed bind. Each bind
+    /// changes the key ([`crate::Request::new_rkey`]).
     pub fn rkey(&self) -> Key {
         self.pd.device().memory().window_key(self.key).unwrap_or(self.key)
     }
 
-    /// A key that names it for the engine, whatever peers name it by.
+    /// Returns the key that identifies the window to the engine. It does not change.
     pub(crate) fn id(&self) -> Key {
         self.key
     }
 
-    /// The low 8 bits of the key for another bind.
+    /// Returns the low 8 bits of the key for the next bind.
     pub(crate) fn next_low(&self) -> u8 {
         self.low.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
@@ -69,10 +71,10 @@ impl Drop for MemoryWindow {
 }
 
 impl ProtectionDomain {
-    /// Makes a memory window, which opens nothing until it is bound ([`QueuePair::bind`]).
+    /// Creates a memory window, which grants no access until [`QueuePair::bind`].
     ///
     /// # Errors
-    /// There are as many as the device allows, or it has failed.
+    /// Fails if the device allows no more windows or has failed.
     ///
     /// [`QueuePair::bind`]: crate::QueuePair::bind
     pub fn create_window(&self, kind: WindowType) -> Result<MemoryWindow> {

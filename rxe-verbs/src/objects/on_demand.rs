@@ -1,9 +1,9 @@
-//! On-demand paging: regions whose pages come and go, and prefetching them. One of the few files with
-//! `unsafe` in it.
+//! On-demand paging: regions whose pages need not be present, and prefetching of pages. One of the
+//! few files with `unsafe` code.
 //!
-//! The CPU copies registered memory by the program's own addresses, so a page is needed only while it
-//! is used, in every region. Regions with [`Access::ON_DEMAND`] say that the program relies on this:
-//! their memory is not looked at when they are registered.
+//! The CPU copies registered memory by the program's own addresses, so in every region a page is
+//! needed only while it is used. [`Access::ON_DEMAND`] says that the program relies on this: the
+//! memory is not accessed when it is registered.
 
 use std::ptr::NonNull;
 
@@ -17,30 +17,32 @@ use crate::error::{Error, Result};
 use crate::objects::mr::MemoryRegion;
 use crate::objects::pd::ProtectionDomain;
 
-/// How memory is prefetched. `enum ibv_advise_mr_advice`.
+/// How pages are prefetched. `enum ibv_advise_mr_advice`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
-    /// Pages are made present for reading.
+    /// Makes pages present for reading.
     Read,
-    /// Pages are made present for reading and writing.
+    /// Makes pages present for reading and writing.
     Write,
-    /// Pages that are present are made known to the device. It finds them anyway, so this only checks
-    /// what is named.
+    /// Tells the device about pages that are already present. It needs no telling, so this only
+    /// checks the arguments.
     NoFault,
 }
 
 impl ProtectionDomain {
-    /// Registers all memory of the process, also what is mapped later, to be named by its own
-    /// addresses: implicit on-demand paging. The region's first byte ([`MemoryRegion::addr`]) has the
-    /// address 1, so requests are better given [`Sge`]s and addresses than slices of the region.
+    /// Registers all memory of the process, including later mappings: implicit on-demand paging.
+    ///
+    /// Requests name memory by its own addresses. The region's first byte ([`MemoryRegion::addr`])
+    /// has the address 1, so requests should use [`Sge`]s and addresses rather than slices of the
+    /// region.
     ///
     /// # Errors
-    /// As for [`ProtectionDomain::register_raw`]; or [`Access::ZERO_BASED`] is asked for.
+    /// Fails like [`ProtectionDomain::register_raw`], and if [`Access::ZERO_BASED`] is requested.
     ///
     /// # Safety
-    /// All memory that the program, or a peer that knows the key, names in a request must be valid, or
-    /// fault while faults are handled ([`handle_memory_faults`](crate::handle_memory_faults)). No
-    /// Rust references may lead to what is read or written by requests.
+    /// All memory that the program, or a peer that knows the key, names in a request must be valid,
+    /// or fault while faults are handled ([`handle_memory_faults`](crate::handle_memory_faults)).
+    /// No Rust references may exist to memory that requests read or write.
     pub unsafe fn register_address_space(&self, access: Access) -> Result<MemoryRegion> {
         if access.contains(Access::ZERO_BASED) {
             let why = "ZERO_BASED: the addresses of all memory are its own".into();
@@ -52,14 +54,15 @@ impl ProtectionDomain {
         self.register_buffer(buffer, start, access | Access::ON_DEMAND)
     }
 
-    /// Makes pages of regions with [`Access::ON_DEMAND`] present, so that the requests that use them
-    /// next need not wait for that. It returns when they are. `ibv_advise_mr`.
+    /// Makes pages of regions with [`Access::ON_DEMAND`] present, and returns when they are.
+    ///
+    /// The next requests then need not wait for the pages. `ibv_advise_mr`.
     ///
     /// # Errors
-    /// An element has the key of no region (ENOENT), of a region in another domain or without
-    /// LOCAL_WRITE for [`Prefetch::Write`] (EPERM), or of a region without ON_DEMAND (EINVAL), or is
-    /// not inside its region (EFAULT). Then nothing was prefetched. Or memory is not mapped, or is
-    /// protected (EFAULT); elements before that one were prefetched.
+    /// Fails before anything is prefetched if an element has the key of no region (ENOENT), of a
+    /// region in another domain or without LOCAL_WRITE for [`Prefetch::Write`] (EPERM), or of a
+    /// region without ON_DEMAND (EINVAL), or is not inside its region (EFAULT). Fails if memory is
+    /// not mapped or is protected (EFAULT); the elements before it have been prefetched then.
     pub fn prefetch(&self, list: &[Sge], how: Prefetch) -> Result<()> {
         self.device().shard().check()?;
         let need = if how == Prefetch::Write { Access::LOCAL_WRITE } else { Access::empty() };
@@ -73,8 +76,9 @@ impl ProtectionDomain {
             Err(why) => Err(VerbsError::Prefetch(why)),
         };
         let places: Vec<_> = list.iter().map(place).collect::<std::result::Result<_, _>>()?;
-        // Making pages present takes long, and a region may be deregistered meanwhile: it is only
-        // memory of this process, in which nothing changes.
+        // Making pages present takes long, so the guard is released. A region may be deregistered
+        // meanwhile, which is harmless: its memory belongs to this process, and populating changes
+        // no contents.
         drop(memory);
         if how == Prefetch::NoFault {
             return Ok(());
@@ -83,7 +87,7 @@ impl ProtectionDomain {
     }
 }
 
-/// Makes all pages of these bytes present, if the system can do that (Linux 5.14).
+/// Makes all pages of a range present, if the kernel supports it (Linux 5.14).
 fn populate(at: NonNull<u8>, len: usize, how: Prefetch) -> Result<()> {
     let page = rustix::param::page_size();
     let offset = at.addr().get() % page;
@@ -97,8 +101,8 @@ fn populate(at: NonNull<u8>, len: usize, how: Prefetch) -> Result<()> {
         Ok(()) => return Ok(()),
         Err(Errno::NOMEM) => FaultCause::Unmapped,
         Err(Errno::FAULT) => FaultCause::BeyondFile,
-        // The protection; but a system that does not know the advice says the same of no pages.
-        // SAFETY: as above.
+        // Either the pages are protected, or the kernel does not know the advice. In the second
+        // case it rejects even an empty range.
         Err(Errno::INVAL) if unsafe { madvise(start.cast(), 0, advice) }.is_ok() => {
             FaultCause::Protected
         }

@@ -1,4 +1,4 @@
-//! Protection domains: what is in one can be used together. IBTA 11.2.1.5.
+//! Protection domains: only objects of one domain can be used together. IBTA 11.2.1.5.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::observe::{Counted, Permit, UseCounters, UseCounts, closed};
 use crate::os::Environment;
 
-/// A protection domain. Queue pairs reach the memory regions of their own domain, no others.
+/// A protection domain. Its queue pairs may access only its own memory regions.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     inner: Arc<PdInner>,
@@ -36,25 +36,26 @@ impl Counted for ProtectionDomain {
 }
 
 impl ProtectionDomain {
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// How many others have it: handles, memory regions and windows, queue pairs, address handles.
+    /// Returns the number of other references: handles, memory regions and windows, queue pairs,
+    /// address handles.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.inner) - 1
     }
 
-    /// What was made in it and still exists.
+    /// Returns how many objects of each kind exist in the domain.
     pub fn used_by(&self) -> UseCounts {
         self.inner.uses.read()
     }
 
-    /// Ends it.
+    /// Closes the domain and reports remaining users.
     ///
     /// # Errors
-    /// Something still uses it; it then ends with the last of these.
+    /// Fails if the domain is in use. It is then destroyed with its last user.
     pub fn close(self) -> Result<()> {
         closed(self.used_by(), self.users(), "the protection domain")
     }
@@ -65,10 +66,10 @@ impl ProtectionDomain {
 }
 
 impl Device {
-    /// Makes a protection domain: what is in one can be used together. IBTA 11.2.1.5.
+    /// Creates a protection domain. IBTA 11.2.1.5.
     ///
     /// # Errors
-    /// There are as many as the device allows, or it has failed.
+    /// Fails if the device allows no more domains or has failed.
     pub fn create_pd(&self) -> Result<ProtectionDomain> {
         self.shard().check()?;
         let (device, id, permit) = (self.clone(), Self::next_pd(), self.resources().pds.take()?);
@@ -78,12 +79,12 @@ impl Device {
     }
 }
 
-/// Keys that a stranger cannot guess.
+/// Returns a generator of memory keys that a stranger cannot guess.
 pub(crate) fn keys(environment: &Environment) -> Result<impl FnMut() -> u32> {
     let mut random = environment.random_u64()?;
     Ok(move || {
         let [a, b, c, d, ..] = random.to_le_bytes();
-        // Further ones only where a key is taken.
+        // The caller draws again only if a key is taken.
         random = random.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
         u32::from_le_bytes([a, b, c, d])
     })

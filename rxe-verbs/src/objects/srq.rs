@@ -1,4 +1,4 @@
-//! Shared receive queues: receives for any of several queue pairs. IBTA 10.2.9, 11.2.3.
+//! Shared receive queues: receives that several queue pairs share. IBTA 10.2.9, 11.2.3.
 
 use std::sync::Arc;
 
@@ -13,8 +13,10 @@ use crate::objects::pd::ProtectionDomain;
 use crate::objects::xrc::XrcDomain;
 use crate::observe::{Counted, Kind, Permit, UseCounters, UseCounts, Used, closed};
 
-/// A shared receive queue. Queue pairs made with [`crate::QpBuilder::srq`] take their receives from
-/// it, whichever gets a message first. Any thread may post to it.
+/// A shared receive queue. Any thread may post to it.
+///
+/// Queue pairs created with [`crate::QpBuilder::srq`] take their receives from it, in the order in
+/// which messages arrive.
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueue {
     inner: Arc<SrqInner>,
@@ -24,13 +26,13 @@ pub struct SharedReceiveQueue {
 struct SrqInner {
     queue: Arc<queue::SharedReceiveQueue>,
     pd: Used<ProtectionDomain>,
-    /// Where peers find it, if it is an XRC one.
+    /// Only for an XRC shared receive queue.
     target: Option<Target>,
     uses: UseCounters,
     _permit: Permit,
 }
 
-/// What only an XRC shared receive queue has.
+/// The parts that only an XRC shared receive queue has.
 #[derive(Debug)]
 struct Target {
     domain: Used<XrcDomain>,
@@ -55,70 +57,73 @@ impl SharedReceiveQueue {
         Self { inner: Arc::new(SrqInner { queue, pd, target, uses, _permit: permit }) }
     }
 
-    /// Its number: names it in [`crate::AsyncEvent`], and, if it is an XRC one, in the requests of
-    /// peers ([`crate::Request::to_srq`]).
+    /// Returns the number that identifies the queue in [`crate::AsyncEvent`].
+    ///
+    /// Peers name an XRC shared receive queue by this number ([`crate::Request::to_srq`]).
     pub fn number(&self) -> u32 {
         self.inner.queue.number()
     }
 
-    /// The domain that its receives' memory belongs to. That of its queue pairs may be another.
+    /// Returns the protection domain of the receives' memory. The queue pairs may be in another.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.inner.pd
     }
 
-    /// The XRC domain that it is in, if it is in one.
+    /// Returns the XRC domain, if there is one.
     pub fn xrc_domain(&self) -> Option<&XrcDomain> {
         self.inner.target.as_ref().map(|target| &*target.domain)
     }
 
-    /// Where its receives complete, if it is an XRC one; those of others complete where the queue
-    /// pair says that took them.
+    /// Returns the completion queue of an XRC shared receive queue.
+    ///
+    /// The receives of other shared receive queues complete in the receive completion queue of the
+    /// queue pair that took them.
     pub fn cq(&self) -> Option<&CompletionQueue> {
         self.inner.target.as_ref().map(|target| &*target.cq)
     }
 
-    /// Receives that it can hold.
+    /// Returns how many receives the queue can hold.
     pub fn depth(&self) -> u32 {
         self.inner.queue.depth()
     }
 
-    /// Elements that a receive may have.
+    /// Returns how many scatter elements a receive may have.
     pub fn max_sge(&self) -> u32 {
         self.inner.queue.max_sge()
     }
 
-    /// Receives posted and not yet taken by a message.
+    /// Returns the number of receives posted and not yet taken by a message.
     pub fn len(&self) -> u32 {
         self.inner.queue.len()
     }
 
-    /// Whether none is posted.
+    /// Returns whether no receive is posted.
     pub fn is_empty(&self) -> bool {
         self.inner.queue.is_empty()
     }
 
-    /// Posts a receive: where the next message of any of its queue pairs may go.
+    /// Posts a receive, a buffer for the next message of any of its queue pairs.
     ///
     /// # Errors
-    /// It is full, the list is too long, or the device has failed.
+    /// Fails if the queue is full, if the list is too long, or if the device has failed.
     pub fn post_recv(&self, request: RecvRequest) -> Result<()> {
         self.inner.pd.device().shard().check()?;
         Ok(self.inner.queue.post_recv(request)?)
     }
 
-    /// Posts a receive: where the next message of any of its queue pairs may go.
+    /// Posts a receive with this identifier and these scatter elements.
     ///
     /// # Errors
-    /// As [`SharedReceiveQueue::post_recv`].
+    /// Fails like [`SharedReceiveQueue::post_recv`].
     pub fn recv(&self, id: u64, into: &[Sge]) -> Result<()> {
         self.post_recv(RecvRequest { id, sges: into.into() })
     }
 
-    /// Makes it hold `max_wr` receives from now on. Those posted stay.
+    /// Changes the queue's capacity to `max_wr` receives. Posted receives stay.
     ///
     /// # Errors
-    /// That is 0, more than the device allows, fewer than are posted, or fewer than the limit that is
-    /// armed; it is as it was.
+    /// Fails, without a change, if `max_wr` is 0, above the device's limit, or less than the posted
+    /// receives or the armed limit.
     pub fn resize(&self, max_wr: u32) -> Result<()> {
         let device = self.inner.pd.device();
         device.shard().check()?;
@@ -126,39 +131,39 @@ impl SharedReceiveQueue {
         Ok(self.inner.queue.resize(max_wr)?)
     }
 
-    /// Asks for one [`crate::AsyncKind::SrqLimitReached`] when fewer than `limit` receives are left;
-    /// 0 asks for none.
+    /// Requests one [`crate::AsyncKind::SrqLimitReached`] when fewer than `limit` receives are
+    /// left; 0 requests none.
     ///
     /// # Errors
-    /// The limit is larger than the queue.
+    /// Fails if the limit is larger than the queue's capacity.
     pub fn set_limit(&self, limit: u32) -> Result<()> {
         Ok(self.inner.queue.set_limit(limit)?)
     }
 
-    /// The limit that is armed; 0 if none is, or if it has been reached.
+    /// Returns the armed limit; 0 if none is armed or it has been reached.
     pub fn limit(&self) -> u32 {
         self.inner.queue.limit()
     }
 
-    /// How many others have it: handles and queue pairs.
+    /// Returns the number of other references: handles and queue pairs.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.inner) - 1
     }
 
-    /// The queue pairs that take their receives from it.
+    /// Returns how many queue pairs take their receives from the queue.
     pub fn used_by(&self) -> UseCounts {
         self.inner.uses.read()
     }
 
-    /// Ends it.
+    /// Closes the queue and reports remaining users.
     ///
     /// # Errors
-    /// Something still uses it; it then ends with the last of these.
+    /// Fails if the queue is in use. It is then destroyed with its last user.
     pub fn close(self) -> Result<()> {
         closed(self.used_by(), self.users(), "the shared receive queue")
     }
 
-    /// As the engine has it.
+    /// Returns the engine's part of the queue.
     pub(crate) fn queue(&self) -> &Arc<queue::SharedReceiveQueue> {
         &self.inner.queue
     }
@@ -167,7 +172,7 @@ impl SharedReceiveQueue {
 impl Drop for SrqInner {
     fn drop(&mut self) {
         let device = self.pd.device();
-        // In a forked child the locks may be held for ever.
+        // In a forked child, threads that exist only in the parent may hold the locks.
         if !device.shard().is_own() {
             return;
         }
@@ -180,11 +185,11 @@ impl Drop for SrqInner {
 }
 
 impl ProtectionDomain {
-    /// Makes a queue of `max_wr` receives, each of at most `max_sge` elements, for queue pairs to
-    /// share.
+    /// Creates a shared receive queue for `max_wr` receives of at most `max_sge` elements each.
     ///
     /// # Errors
-    /// A size is 0 or more than the device allows, or there are as many queues as it allows.
+    /// Fails if `max_wr` is 0, if a size is more than the device allows, or if the device allows no
+    /// more queues.
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue> {
         let permit = check_sizes(self.device(), max_wr, max_sge)?;
         let number = self.device().next_srq();
@@ -193,12 +198,15 @@ impl ProtectionDomain {
         Ok(SharedReceiveQueue::new(Arc::new(queue), pd, None, permit))
     }
 
-    /// Makes a queue of `max_wr` receives, each of at most `max_sge` elements, that peers of the
-    /// domain's target queue pairs name by its number. What it takes completes in `cq`. The memory of
-    /// its receives, and what peers WRITE, READ and do atomics to, is this protection domain's.
+    /// Creates an XRC shared receive queue for `max_wr` receives of at most `max_sge` elements.
+    ///
+    /// Peers of the domain's target queue pairs name the queue by its number. Its receives complete
+    /// in `cq`. Its receives, and the peers' WRITEs, READs and atomics, access memory of this
+    /// protection domain.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::create_srq`]; or the XRC domain or completion queue is another device's.
+    /// Fails like [`ProtectionDomain::create_srq`], and if the XRC domain or the completion queue
+    /// belongs to another device.
     pub fn create_xrc_srq(
         &self,
         domain: &XrcDomain,
@@ -210,7 +218,7 @@ impl ProtectionDomain {
         device.owns(domain.device(), "the XRC domain")?;
         device.owns(cq.device(), "the completion queue")?;
         let permit = check_sizes(device, max_wr, max_sge)?;
-        // All targets are of the first shard.
+        // All target queue pairs belong to the first shard.
         cq.add_shard(0);
         for _ in 0..ATTEMPTS {
             let number = device.next_srq();
@@ -232,10 +240,11 @@ impl ProtectionDomain {
     }
 }
 
-/// Numbers come in turn out of 2²⁴; after as many queues were made, one may still be taken.
+/// How many numbers are tried. Numbers are assigned in turn from 24 bits, so after a wrap a number
+/// may still be in use.
 const ATTEMPTS: usize = 1 << 16;
 
-/// A permit for a shared receive queue of this size, if the device makes such.
+/// Returns a permit for a shared receive queue of this size, if the device allows one.
 fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<Permit> {
     device.shard().check()?;
     check_wr(device, max_wr)?;

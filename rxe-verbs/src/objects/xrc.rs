@@ -1,7 +1,7 @@
-//! Extended reliable connection: one connection into a program reaches all of its shared receive
+//! Extended reliable connection (XRC): one connection into a program reaches all its shared receive
 //! queues. IBTA annex A14.
 //!
-//! Invariant: a queue can be named by peers exactly as long as a handle to it exists.
+//! Invariant: peers can name a queue exactly as long as a handle to the queue exists.
 
 use std::sync::Arc;
 
@@ -13,12 +13,13 @@ use crate::objects::cq::CompletionQueue;
 use crate::objects::pd::ProtectionDomain;
 use crate::observe::{Counted, UseCounters, UseCounts, closed};
 
-/// An XRC domain: target queue pairs ([`XrcDomain::qp`]) and the shared receive queues
-/// ([`ProtectionDomain::create_xrc_srq`]) that requests to them name by number. Made by
-/// [`Device::create_xrc_domain`].
+/// An XRC domain: target queue pairs and the shared receive queues that they reach.
 ///
-/// The peer sends from a queue pair of [`crate::QpType::XrcSend`] and says with
-/// [`crate::Request::to_srq`] which queue takes the message. So a program with many workers needs one
+/// [`XrcDomain::qp`] creates the target queue pairs, [`ProtectionDomain::create_xrc_srq`] the
+/// shared receive queues, which requests name by number. Created by [`Device::create_xrc_domain`].
+///
+/// The peer sends from a queue pair of [`crate::QpType::XrcSend`] and selects the queue of each
+/// message with [`crate::Request::to_srq`]. A program with many workers therefore needs one
 /// connection from each peer, not one for each pair of workers.
 #[derive(Clone, Debug)]
 pub struct XrcDomain {
@@ -28,8 +29,9 @@ pub struct XrcDomain {
 #[derive(Debug)]
 struct Inner {
     queues: Arc<queue::XrcDomain>,
-    /// Those of the target QPs, which use neither: requests are checked against the domain of the
-    /// shared queue that they name, and complete where that says.
+    /// Placeholders for the target QPs, which use neither a protection domain nor a completion
+    /// queue of their own. Requests are checked against the domain of the shared receive queue that
+    /// they name, and complete in its completion queue.
     pd: ProtectionDomain,
     cq: CompletionQueue,
     uses: UseCounters,
@@ -49,50 +51,50 @@ impl XrcDomain {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         self.inner.pd.device()
     }
 
-    /// Shared receive queues in it.
+    /// Returns the number of shared receive queues in the domain.
     pub fn srq_count(&self) -> usize {
         self.inner.queues.len()
     }
 
-    /// How many others have it: handles, shared receive queues and queue pairs.
+    /// Returns the number of other references: handles, shared receive queues and queue pairs.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.inner) - 1
     }
 
-    /// What was made in it and still exists.
+    /// Returns how many objects of each kind exist in the domain.
     pub fn used_by(&self) -> UseCounts {
         self.inner.uses.read()
     }
 
-    /// Ends it.
+    /// Closes the domain and reports remaining users.
     ///
     /// # Errors
-    /// Something still uses it; it then ends with the last of these.
+    /// Fails if the domain is in use. It is then destroyed with its last user.
     pub fn close(self) -> Result<()> {
         closed(self.used_by(), self.users(), "the XRC domain")
     }
 
-    /// What its target queue pairs have for a protection domain and a completion queue.
+    /// Returns the protection domain and the completion queue of the target queue pairs.
     pub(crate) fn placeholders(&self) -> (&ProtectionDomain, &CompletionQueue) {
         (&self.inner.pd, &self.inner.cq)
     }
 
-    /// As the engine has it.
+    /// Returns the engine's part of the domain.
     pub(crate) fn queues(&self) -> &Arc<queue::XrcDomain> {
         &self.inner.queues
     }
 }
 
 impl Device {
-    /// Makes an XRC domain.
+    /// Creates an XRC domain.
     ///
     /// # Errors
-    /// The device has failed.
+    /// Fails if the device has failed, or allows no more protection domains or completion queues.
     pub fn create_xrc_domain(&self) -> Result<XrcDomain> {
         XrcDomain::new(self)
     }

@@ -1,4 +1,4 @@
-//! The packets of a device of a running process, while it runs: `rxe capture --of`.
+//! Live capture of a device's packets in a running process: `rxe capture --of`.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,34 +7,34 @@ use rxe_net::{CaptureMessage, CaptureSource};
 
 use super::{DROPPED, Record, Silence, TAKEN};
 
-/// A capture of a device of a running process. It ends when this is dropped; the process goes on.
+/// A capture of a device in a running process. It ends when this is dropped; the process goes on.
 #[derive(Debug)]
 pub struct DeviceCapture {
     socket: ReportSocket,
     source: CaptureSource,
-    /// What its process said of the device.
+    /// The process's record about the device.
     device: Option<Record>,
 }
 
-/// What has come from a device.
+/// A piece of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CapturePiece<'b> {
-    /// The capture has begun: [`DeviceCapture::device`] says of what.
+    /// The capture has begun; [`DeviceCapture::device`] describes the device.
     Begun,
-    /// Blocks of a pcapng file, as [`CaptureMessage::Blocks`]; not checked.
+    /// Blocks of a pcapng file, not checked ([`CaptureMessage::Blocks`]).
     Blocks(&'b [u8]),
-    /// The capture has ended as it should. It lacks so many packets, which came faster than they were
-    /// taken.
+    /// The capture has ended normally. It lacks this number of packets, which arrived faster than
+    /// they were read.
     Ended(u64),
-    /// There is no capture: another process captures the device's packets already.
+    /// There is no capture, because another process already captures the device's packets.
     Taken,
-    /// There is none, or it breaks off.
+    /// The capture did not begin, or broke off.
     Broken(Silence),
 }
 
 impl DeviceCapture {
-    /// Asks the open devices of one process or, without a number, of all for their packets; without those
-    /// of `known`.
+    /// Starts captures of the open devices of one process or, without a process ID, of all
+    /// processes. Devices in `known` are left out.
     pub fn begin(of: Option<u32>, known: &[&Self]) -> Vec<Self> {
         let mut sockets = ReportSocket::all();
         sockets.retain(|socket| !known.iter().any(|known| known.socket == *socket));
@@ -46,18 +46,18 @@ impl DeviceCapture {
         sockets.into_iter().filter_map(ask).collect()
     }
 
-    /// The process, if it has a number here.
+    /// Returns the process ID, if the process is visible in this PID namespace.
     pub fn pid(&self) -> Option<u32> {
         self.source.pid()
     }
 
-    /// What the process said of the device: `name`, `netdev`, `backend`. Nothing before the capture has
+    /// Returns a field of the device: `name`, `netdev` or `backend`. `None` before the capture has
     /// begun.
     pub fn device(&self, key: &str) -> Option<&str> {
         self.device.as_ref()?.get(key)
     }
 
-    /// The next that has come; `None` if there is nothing yet. After the end, nothing more comes.
+    /// Returns the next piece that has arrived, if any. After the end, no piece arrives.
     pub fn receive(&mut self) -> Option<CapturePiece<'_>> {
         let Self { source, device, .. } = self;
         let text = match source.receive()? {
@@ -78,13 +78,13 @@ impl DeviceCapture {
             Some(record) if record.kind() == DROPPED => {
                 CapturePiece::Ended(record.number("packets").unwrap_or(0))
             }
-            // It has no device, or is just being opened.
+            // The socket has no device, or the device is being opened.
             None if text.is_empty() => CapturePiece::Broken(Silence::HungUp),
             _ => CapturePiece::Broken(Silence::Nonsense),
         })
     }
 
-    /// Asks for no more. What was captured until now still comes.
+    /// Ends the capture. Packets captured so far still arrive.
     pub fn end(&self) {
         self.source.end();
     }

@@ -1,5 +1,5 @@
-//! The live capture of a device's packets, if there is one: of all its shards, also of those that are
-//! opened while it goes on.
+//! The live capture of a device's packets, if there is one. It covers all shards, including those
+//! opened while it runs.
 
 use std::fmt;
 use std::io::Write;
@@ -20,7 +20,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Captured(Mutex<Option<LiveCapture>>);
 
 impl Captured {
-    /// Starts it, unless there is one. Returns whether it has started.
+    /// Starts a capture, unless one is running. Returns whether it has started.
     pub(crate) fn start(
         &self,
         mut to: CaptureStream,
@@ -37,8 +37,8 @@ impl Captured {
         let capture = LiveCapture::new(to, first, last);
         let shards = shards();
         let attached = shards.iter().all(|shard| attach(shard, &capture));
-        // The first message tells its reader that from now on the capture misses no packet. A device that
-        // was just closed has no shard.
+        // The start message promises that the capture misses no packet from now on, so all shards
+        // are attached before. A device that was just closed has no shard.
         if shards.is_empty() || !attached || capture.start().is_err() {
             capture.end();
             return false;
@@ -47,7 +47,7 @@ impl Captured {
         true
     }
 
-    /// Calls `add`, which adds a shard to the device. Its packets are captured too.
+    /// Calls `add`, which adds a shard to the device, and captures the shard's packets too.
     pub(crate) fn add(&self, shard: &Shard, add: impl FnOnce()) {
         let now = self.0.lock();
         add();
@@ -56,7 +56,7 @@ impl Captured {
         }
     }
 
-    /// Ends it, if there is one.
+    /// Ends the capture, if one is running.
     pub(crate) fn end(&self) {
         if let Some(capture) = self.0.lock().take() {
             capture.end();
@@ -64,7 +64,7 @@ impl Captured {
     }
 }
 
-/// From now on, this captures the shard's packets. Returns whether the lock became free in time.
+/// Captures the shard's packets from now on. Returns whether its lock became free in time.
 fn attach(shard: &Shard, capture: &LiveCapture) -> bool {
     shard.bare_within(LOCK_TIMEOUT, |core| core.set_tap(capture.tap())).is_some()
 }

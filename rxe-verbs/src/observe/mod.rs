@@ -1,10 +1,11 @@
-//! What a process tells of its open devices: counters, objects and captured packets. This is what
-//! `rdma statistic` and `rdma resource` ask a kernel.
+//! Reports of a process about its open devices: counters, objects and captured packets. They
+//! correspond to `rdma statistic` and `rdma resource` of the kernel's devices.
 //!
-//! A report is a list of [`Record`]s, which are written and read here and nowhere else. A device of this
-//! process writes them from its counters and its list of objects when somebody asks. [`ask`] asks all
-//! processes of this user; a process of root asks the processes of all users. The text that comes back was
-//! written by another process: it has a bounded size and is printable, and its reader checks the rest.
+//! A report is a list of [`Record`]s, which only this module writes and reads. A device of this
+//! process writes them from its counters and its lists of objects when it is asked. [`ask`] asks
+//! all processes of this user; a process of root asks the processes of all users. The reply was
+//! written by another process: its size is bounded and its text printable, and its reader must
+//! check the rest.
 
 mod capture;
 mod captured;
@@ -31,9 +32,9 @@ pub use rxe_net::report::OpenedDevices;
 pub use usage::UseCounts;
 pub(crate) use usage::{Counted, Kind, UseCounters, Used, closed};
 
-/// The kind of record that says that a device was too busy to answer.
+/// The kind of record that says that a device was too busy to reply.
 pub(crate) const BUSY: &str = "busy";
-/// The kind of record that says how many objects there are, and where to go on.
+/// The kind of record that tells the number of objects and where the list continues.
 pub(crate) const TOTAL: &str = "total";
 
 /// The kind of record that says that a device's packets are captured by another process.
@@ -41,30 +42,30 @@ pub(crate) const TAKEN: &str = "taken";
 /// The kind of record that says how many packets a capture lacks.
 pub(crate) const DROPPED: &str = "dropped";
 
-/// How long a process may take to answer that is stopped. One that runs may take five times as long.
+/// How long to wait for a stopped process. A running process may take five times as long.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
-/// Pieces in which a list is asked for at most.
+/// The most pieces of a list that are requested.
 const MAX_PIECES: usize = 256;
 
-/// What a device can be asked about.
+/// The subjects that a device can be asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Subject {
-    /// What it has counted.
+    /// The counters.
     Counters = 0,
-    /// How many objects of each kind there are.
+    /// The number of objects of each kind.
     Summary = 1,
-    /// Queue pairs.
+    /// The queue pairs.
     Qp = 2,
-    /// Completion queues.
+    /// The completion queues.
     Cq = 3,
-    /// Memory regions.
+    /// The memory regions.
     Mr = 4,
-    /// Shared receive queues.
+    /// The shared receive queues.
     Srq = 5,
-    /// Connections by address and port, and listeners.
+    /// The connections by address and port, and the listeners.
     CmId = 6,
-    /// Protection domains.
+    /// The protection domains.
     Pd = 7,
 }
 
@@ -85,39 +86,40 @@ impl Subject {
     }
 }
 
-/// What a process said of one of its devices, or why it said nothing.
+/// A process's report about one of its devices, or why there is none.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
-    /// The process, if it has a number here.
+    /// The process ID, if the process is visible in this PID namespace.
     pub pid: Option<u32>,
-    /// Its user.
+    /// The user ID of the process.
     pub uid: u32,
-    /// What it said: at first the `device`, then what was asked for.
+    /// The records: first `device`, then those of the subject.
     pub records: Result<Vec<Record>, Silence>,
-    /// How many objects there are. More than are listed, if there are very many.
+    /// The number of objects. Very long lists are cut, so this may exceed the number of records.
     pub total: u64,
 }
 
-/// Why a process said nothing that can be used.
+/// Why there is no usable report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// It gave no answer in time: it is stopped, or the host is busy.
+    /// The process did not reply in time: it is stopped, or the host is busy.
     Late,
-    /// Its device was busy for longer than an answer may wait.
+    /// The device was busy for longer than a reply may wait.
     Busy,
-    /// It hung up: it is of a version that does not report.
+    /// The process closed the connection: its version does not report.
     HungUp,
-    /// What it said is no report.
+    /// The reply is not a report.
     Nonsense,
 }
 
-/// Asks all devices that are open about this.
+/// Asks all open devices about a subject.
 pub fn ask(subject: Subject) -> Vec<DeviceReport> {
     ask_at(&ReportSocket::all(), subject, TIMEOUT)
 }
 
-/// Asks all processes that have the device of this name open in this network namespace. Returns their
-/// reports in the order of the processes' numbers.
+/// Asks all processes that have this device open in this network namespace.
+///
+/// Returns their reports in the order of the process IDs.
 pub fn ask_device(name: &str, subject: Subject, timeout: Duration) -> Vec<DeviceReport> {
     let mut reports = ask_at(&ReportSocket::of_this_network(), subject, timeout);
     reports.retain(|report| report.device("name") == Some(name));
@@ -125,12 +127,12 @@ pub fn ask_device(name: &str, subject: Subject, timeout: Duration) -> Vec<Device
     reports
 }
 
-/// Asks these. A list that comes in pieces is asked for as long as all first answers may take, once more.
+/// Asks these sockets. Further pieces of long lists are requested for another `timeout` at most.
 fn ask_at(sockets: &[ReportSocket], subject: Subject, timeout: Duration) -> Vec<DeviceReport> {
     let question = |from| Question { subject: subject as u8, from };
     let mut answers = report::ask(sockets, question(0), timeout);
     let deadline = Instant::now() + timeout;
-    // A device that is just being opened says nothing, nor does a further socket of one.
+    // A device that is being opened sends an empty reply, and so does a further socket of a device.
     answers.retain(|(_, answer)| !answer.report.as_ref().is_ok_and(Vec::is_empty));
     answers
         .into_iter()
@@ -169,7 +171,7 @@ impl DeviceReport {
         Self { pid: answer.pid, uid: answer.uid, records, total: 0 }
     }
 
-    /// Takes away what is about the list, and returns where it goes on.
+    /// Removes the record about the list and returns where the list continues.
     fn next(&mut self) -> Option<u32> {
         let records = self.records.as_mut().ok()?;
         let total = records.pop_if(|record| record.kind() == TOTAL)?;
@@ -177,7 +179,7 @@ impl DeviceReport {
         total.number("next").and_then(|next| u32::try_from(next).ok()).filter(|next| *next > 0)
     }
 
-    /// A field of the device: `name`, `netdev`, `backend`.
+    /// Returns a field of the device: `name`, `netdev` or `backend`.
     pub fn device(&self, key: &str) -> Option<&str> {
         self.records.as_ref().ok()?.first()?.get(key)
     }
@@ -187,7 +189,7 @@ impl DeviceReport {
         self.objects().iter().find(|record| record.kind() == kind)
     }
 
-    /// What was asked for.
+    /// Returns the records of the subject.
     pub fn objects(&self) -> &[Record] {
         self.records.as_ref().ok().and_then(|records| records.get(1..)).unwrap_or_default()
     }

@@ -1,12 +1,14 @@
-//! The counters of a device's port as a kernel shows them in sysfs.
+//! The counters of a device's port, as the kernel shows them in sysfs.
 
 use std::time::Duration;
 
 use super::{DeviceReport, Subject, ask_device};
 
-/// The files of `hw_counters/` and `counters/`. The first are those of kernel rxe, the second those of
-/// InfiniBand's port counters that a RoCE port can have (IBTA 16.1.3.5, 16.1.4); data is counted in words
-/// of 4 bytes.
+/// The counter files of a port, as pairs of directory and name.
+///
+/// Those in `hw_counters/` are the counters of kernel `rdma_rxe`. Those in `counters/` are the
+/// InfiniBand port counters that a RoCE port can have (IBTA 16.1.3.5, 16.1.4); data is counted in
+/// words of 4 bytes.
 pub const PORT_COUNTERS: [(&str, &str); 21] = [
     ("hw_counters", "sent_pkts"),
     ("hw_counters", "rcvd_pkts"),
@@ -31,8 +33,10 @@ pub const PORT_COUNTERS: [(&str, &str); 21] = [
     ("counters", "link_downed"),
 ];
 
-/// The values of [`PORT_COUNTERS`] for the device of this name: sums over the processes that have it open
-/// in this network, as far as they answer within `timeout`.
+/// Returns the values of [`PORT_COUNTERS`] for the device of this name.
+///
+/// They are sums over the processes that have the device open in this network namespace and reply
+/// within `timeout`.
 pub fn port_counters(device: &str, timeout: Duration) -> [u64; PORT_COUNTERS.len()] {
     let reports = ask_device(device, Subject::Counters, timeout);
     PORT_COUNTERS.map(|(directory, name)| {

@@ -1,4 +1,5 @@
-//! How many objects of a kind a device has. Each object holds a permit, which ends with it.
+//! Limits on a device's number of objects of each kind. Each object holds a permit, which is
+//! returned when it is dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use rxe_sys::fork_generation;
 
 use crate::error::Result;
 
-/// The permits of one kind.
+/// The permits for objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Quota {
     what: &'static str,
@@ -25,23 +26,23 @@ impl Quota {
         Self { what, limit, used: Arc::default() }
     }
 
-    /// How many there are.
+    /// Returns the number of permits taken.
     pub(crate) fn used(&self) -> u32 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// A permit for one more.
+    /// Takes a permit for one object.
     ///
     /// # Errors
-    /// There is none left.
+    /// Fails if no permit is left.
     pub(crate) fn take(&self) -> Result<Permit> {
         self.take_many(1)
     }
 
-    /// A permit for so many more.
+    /// Takes a permit for `count` objects.
     ///
     /// # Errors
-    /// There are not as many left.
+    /// Fails if fewer than `count` permits are left.
     pub(crate) fn take_many(&self, count: u32) -> Result<Permit> {
         let more = |used: u32| used.checked_add(count).filter(|&sum| sum <= self.limit);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -50,7 +51,7 @@ impl Quota {
     }
 }
 
-/// One object's permit, or one for several, until it is dropped.
+/// A permit for one or several objects, returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     used: Arc<AtomicU32>,
@@ -63,14 +64,14 @@ impl Drop for Permit {
     }
 }
 
-/// The permits for attachments to multicast groups. An engine counts those of its own queue pairs; these
-/// are of all shards.
+/// The permits for attachments to multicast groups. An engine counts the attachments of its own
+/// queue pairs; these permits cover all shards.
 #[derive(Debug)]
 pub(crate) struct GroupQuota {
     max_groups: u32,
     max_members: u32,
     total: Quota,
-    /// How many queue pairs are attached to each group.
+    /// The number of queue pairs attached to each group.
     members: Arc<Mutex<HashMap<Gid, u32>>>,
 }
 
@@ -84,10 +85,11 @@ impl GroupQuota {
         }
     }
 
-    /// A permit for one more queue pair in this group.
+    /// Takes a permit for one queue pair in a group.
     ///
     /// # Errors
-    /// There are as many groups, as many queue pairs in this one, or as many in all, as there may be.
+    /// Fails if the limit of groups, of queue pairs in this group, or of attachments in all is
+    /// reached.
     pub(crate) fn attach(&self, group: Gid) -> Result<GroupPermit> {
         let mut all = self.members.lock();
         let members = all.get(&group).copied().unwrap_or(0);
@@ -105,18 +107,18 @@ impl GroupQuota {
     }
 }
 
-/// One queue pair's permit to be attached to a group, until it is dropped.
+/// A queue pair's permit to be attached to a group, returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct GroupPermit {
     group: Gid,
     members: Arc<Mutex<HashMap<Gid, u32>>>,
-    /// Of the process that it is of. In a forked child the lock may be held for ever.
+    /// The fork generation of the owning process. In a forked child the lock may be held forever.
     generation: u64,
     _total: Permit,
 }
 
 impl GroupPermit {
-    /// The group.
+    /// Returns the group.
     pub(crate) fn group(&self) -> Gid {
         self.group
     }

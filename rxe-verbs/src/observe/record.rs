@@ -1,22 +1,22 @@
-//! The text of a report: a line for each record, as in `qp lqpn=0x1a2b3c state=RTS`.
+//! The text of a report: one line for each record, such as `qp lqpn=0x1a2b3c state=RTS`.
 
 use std::fmt::Display;
 
-/// A line of a report: what it is about, and fields with values.
+/// A line of a report: a kind, and fields with values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     kind: String,
     fields: Vec<(String, String)>,
 }
 
-/// Bytes of a word at most.
+/// The most bytes of a word.
 const MAX_WORD: usize = 64;
-/// Fields of a record at most.
+/// The most fields of a record.
 const MAX_FIELDS: usize = 64;
-/// Records of a report at most.
+/// The most records of a report.
 const MAX_RECORDS: usize = 1024;
 
-/// All of these as text.
+/// Returns the records as text.
 pub(crate) fn records(all: &[Record]) -> Vec<u8> {
     let mut text = String::new();
     for record in all {
@@ -30,12 +30,12 @@ pub(crate) fn records(all: &[Record]) -> Vec<u8> {
 }
 
 impl Record {
-    /// A record without fields.
+    /// Creates a record without fields.
     pub(crate) fn new(kind: &str) -> Self {
         Self { kind: kind.into(), fields: Vec::new() }
     }
 
-    /// It with one more field. What cannot be in a value becomes `_`.
+    /// Adds a field. Characters that a value cannot contain become `_`.
     pub(crate) fn with(mut self, key: &str, value: impl Display) -> Self {
         let value: String =
             value.to_string().chars().map(|c| if is_word(c) { c } else { '_' }).collect();
@@ -43,32 +43,32 @@ impl Record {
         self
     }
 
-    /// It with these counters.
+    /// Adds these counters.
     pub(crate) fn with_all(self, all: impl IntoIterator<Item = (&'static str, u64)>) -> Self {
         all.into_iter().fold(self, |record, (key, value)| record.with(key, value))
     }
 
-    /// What it is about: `device`, `hw_counters`, `qp`, …
+    /// Returns the kind: `device`, `hw_counters`, `qp`, …
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Its fields, in order.
+    /// Returns the fields, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.fields().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// The value of a field that is a number.
+    /// Returns the value of a field, if it is a number.
     pub fn number(&self, key: &str) -> Option<u64> {
         self.get(key)?.parse().ok()
     }
 
-    /// The records of a report; `None` if it is none. Another process has written it.
+    /// Parses a report that another process has written; `None` if it is malformed.
     pub fn parse_all(text: &[u8]) -> Option<Vec<Self>> {
         let text = std::str::from_utf8(text).ok()?;
         if !(text.is_empty() || text.ends_with('\n')) || text.lines().count() > MAX_RECORDS {
@@ -93,7 +93,7 @@ impl Record {
     }
 }
 
-/// Whether a word may have this in it: nothing that a terminal acts on.
+/// Returns whether a word may contain this character. Terminal control characters are excluded.
 fn is_word(c: char) -> bool {
     c.is_ascii_graphic() && c != '='
 }

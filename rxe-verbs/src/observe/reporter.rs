@@ -1,7 +1,8 @@
-//! A device's answers to a person: what it has counted, and what objects it has
-//! ([`crate::observe`]). They are made on the thread of the device's control socket.
+//! A device's replies to questions about its counters and objects ([`crate::observe`]). They are
+//! written on the thread of the device's control socket.
 //!
-//! What is under the shard's lock is copied out in one short look; text is made of it afterwards.
+//! State under a shard's lock is first copied out, so that the lock is held briefly; the text is
+//! written afterwards.
 
 use std::fmt::Display;
 use std::sync::{Arc, Weak};
@@ -18,17 +19,19 @@ use rxe_sys::fork_generation;
 use super::{BUSY, Captured, DROPPED, Record, Resources, Subject, TOTAL, UseCounters, records};
 use crate::progress::{CmList, Core, Shard};
 
-/// Objects in an answer at most.
+/// The most objects in a reply.
 const MAX_OBJECTS: usize = 256;
-/// How long an answer may wait for the shard's lock. On a busy machine its holder may get no processor for
+/// How long a reply may wait for a shard's lock. On a busy machine its holder may get no CPU for
 /// some tenths of a second.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A place in the list of queue pairs is the shard's number and, in so many bits, the place there.
+/// A position in the list of queue pairs is a shard number, followed by this number of bits for the
+/// position in that shard.
 const PLACE_BITS: u32 = 26;
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
-/// What a report says of a device that is not kept in this room. The value must not keep the device open.
+/// What a report needs from a device outside this module. An implementation must not keep the
+/// device open.
 pub(crate) trait Observed: Send {
     /// Returns the name of the device's network interface.
     fn netdev(&self) -> String;
@@ -40,7 +43,7 @@ pub(crate) trait Observed: Send {
     fn shards(&self) -> Vec<Arc<Shard>>;
 }
 
-/// What the reports of a device are made of. Nothing here keeps the device open.
+/// The sources of a device's reports. Nothing here keeps the device open.
 pub(crate) struct DeviceReporter {
     pub(crate) name: String,
     pub(crate) backend: &'static str,
@@ -50,11 +53,11 @@ pub(crate) struct DeviceReporter {
     pub(crate) captured: Arc<Captured>,
 }
 
-/// A device answers questions until this is dropped.
+/// Keeps a device replying to questions until it is dropped.
 pub(crate) struct Reporting {
     groups: Arc<PortGroups>,
     captured: Arc<Captured>,
-    /// The process that owns the device.
+    /// The fork generation of the process that owns the device.
     generation: u64,
 }
 
@@ -110,7 +113,7 @@ impl Reporter for DeviceReporter {
 }
 
 impl DeviceReporter {
-    /// Looks at what is under each shard's lock; `None` if one is not free in time.
+    /// Calls `look` under each shard's lock; `None` if a lock is not free in time.
     fn look<R>(&self, look: impl Fn(&mut Core) -> R) -> Option<Vec<R>> {
         self.device.shards().iter().map(|shard| shard.bare_within(LOCK_TIMEOUT, &look)).collect()
     }
@@ -228,7 +231,7 @@ impl DeviceReporter {
     }
 
     fn cm_ids(&self) -> Option<Vec<Record>> {
-        // The first has the communication manager.
+        // The communication manager belongs to the first shard.
         let first = self.device.shards().into_iter().next()?;
         let CmList { services, connections, total } =
             first.bare_within(LOCK_TIMEOUT, |core| core.list_cm(MAX_OBJECTS / 2))?;
@@ -264,7 +267,7 @@ fn users(uses: &Weak<UseCounters>) -> u32 {
     uses.upgrade().map_or(0, |uses| uses.read().total())
 }
 
-/// As rdma(8) names it.
+/// Returns the state's name in rdma(8).
 fn state(state: QpState) -> &'static str {
     match state {
         QpState::Reset => "RESET",

@@ -1,5 +1,5 @@
-//! The objects of an open device: how many there are of each kind and may be, and by number those that
-//! nothing else lists. Queue pairs, memory and connections are listed where they are kept.
+//! The objects of an open device: their number and limit by kind, and lists of those that nothing
+//! else lists. Queue pairs, memory and connections are listed where they are kept.
 //!
 //! Nothing here keeps an object or the device open.
 
@@ -14,7 +14,7 @@ use rxe_sys::fork_generation;
 use super::UseCounters;
 use super::quota::{GroupQuota, Quota};
 
-/// The objects of a device, by kind.
+/// The quotas and lists of a device's objects, by kind.
 #[derive(Debug)]
 pub(crate) struct Resources {
     pub(crate) pds: Quota,
@@ -51,10 +51,11 @@ impl Resources {
     }
 }
 
-/// Objects of a kind by number.
+/// The objects of one kind, by number.
 #[derive(Debug)]
 pub(crate) struct List<T> {
-    /// The process that owns the device. In a forked child the lock may be held forever.
+    /// The fork generation of the process that owns the device. In a forked child the lock may be
+    /// held forever.
     generation: u64,
     all: Mutex<BTreeMap<u64, T>>,
 }

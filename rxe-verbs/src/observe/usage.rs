@@ -1,4 +1,4 @@
-//! What uses an object, by kinds: who may not close it yet is told what is to be closed first.
+//! Counts the users of an object by kind, so that a failed close can say what must be closed first.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use rxe_core::VerbsError;
 
 use crate::error::Result;
 
-/// What uses others.
+/// The kinds of objects that use other objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     MemoryRegion,
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// How many use an object, of each [`Kind`].
+/// The number of users of an object, for each [`Kind`].
 #[derive(Debug, Default)]
 pub(crate) struct UseCounters([AtomicU32; Kind::ALL.len()]);
 
@@ -55,18 +55,18 @@ impl UseCounters {
 pub(crate) trait Counted: Clone {
     fn use_counters(&self) -> &UseCounters;
 
-    /// The object, for something that uses it.
+    /// Returns a counted reference to the object, for a user of this kind.
     fn used_as(&self, kind: Kind) -> Used<Self> {
         self.use_counters().0[kind as usize].fetch_add(1, Ordering::Relaxed);
         Used { object: self.clone(), kind }
     }
 }
 
-/// An object as held by what uses it, which is counted until it is dropped.
+/// A reference to an object by a user, which is counted until the reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Used<T: Counted> {
     object: T,
-    /// Of the user.
+    /// The kind of the user.
     kind: Kind,
 }
 
@@ -90,27 +90,27 @@ impl<T: Counted> Drop for Used<T> {
     }
 }
 
-/// How many objects of each kind use another one. Prints as in "2 memory regions and 1 queue pair".
+/// The number of users of an object by kind. Prints as in "2 memory regions and 1 queue pair".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UseCounts([u32; Kind::ALL.len()]);
 
 impl UseCounts {
-    /// Nothing that is counted.
+    /// No users.
     pub(crate) const NONE: Self = Self([0; Kind::ALL.len()]);
 
-    /// So many of one kind.
+    /// Returns the counts for users of one kind.
     pub(crate) fn of(kind: Kind, count: usize) -> Self {
         let mut counts = Self::NONE;
         counts.0[kind as usize] = u32::try_from(count).unwrap_or(u32::MAX);
         counts
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no users.
     pub fn is_empty(&self) -> bool {
         self.total() == 0
     }
 
-    /// How many there are of all kinds.
+    /// Returns the number of users of all kinds.
     pub fn total(&self) -> u32 {
         self.0.iter().sum()
     }
@@ -132,7 +132,7 @@ impl fmt::Display for UseCounts {
     }
 }
 
-/// The answer of an explicit close, where these objects and so many handles use the thing.
+/// Returns the result of an explicit close of `what`, which these objects and handles still use.
 pub(crate) fn closed(used_by: UseCounts, handles: usize, what: &str) -> Result<()> {
     let what = match (used_by.is_empty(), handles) {
         (true, 0) => return Ok(()),

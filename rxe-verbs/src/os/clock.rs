@@ -1,23 +1,23 @@
-//! The engine's time is CLOCK_MONOTONIC, so that its deadlines can go to timer descriptors as they
-//! are.
+//! The engine's time: CLOCK_MONOTONIC, so that its deadlines can be passed to timer descriptors
+//! unchanged.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use rxe_core::types::Time;
 
-/// Now.
+/// Returns the present time.
 pub(crate) fn now() -> Time {
     read(ClockId::Monotonic)
 }
 
-/// Whether this moment is so far ahead that the coarse clock is enough to tell. That clock is some
-/// milliseconds late, and costs a fraction of the other.
+/// Returns whether a moment is so far ahead that the coarse clock suffices to tell. That clock lags
+/// by some milliseconds and costs a fraction of the exact one.
 pub(crate) fn is_far(moment: Time) -> bool {
     moment > read(ClockId::MonotonicCoarse) + COARSE
 }
 
-/// More than the system's tick, by which the coarse clock is late: at 100 Hz, 10 ms.
+/// More than the kernel's tick, by which the coarse clock lags: 10 ms at 100 Hz.
 const COARSE: Duration = Duration::from_millis(16);
 
 fn read(clock: ClockId) -> Time {
@@ -26,7 +26,7 @@ fn read(clock: ClockId) -> Time {
     Time::from_nanos(seconds * 1_000_000_000 + nanos)
 }
 
-/// How long to sleep in poll(2) to wake at `deadline`; `None` is for ever.
+/// Returns the timeout for a poll(2) that wakes at `deadline`; `None` is no timeout.
 pub(crate) fn until(deadline: Time) -> Option<Timespec> {
     if deadline == Time::MAX {
         return None;

@@ -1,4 +1,4 @@
-//! Where a device's time and randomness come from: the system, or a simulation in virtual time.
+//! The source of a device's time and randomness: the kernel, or a simulation in virtual time.
 
 use std::sync::Arc;
 
@@ -7,44 +7,44 @@ use rxe_core::types::Time;
 use super::{clock, random};
 use crate::error::Result;
 
-/// A simulated host, as a device on it sees it. It does what the system's clock, randomness and timers do
-/// for other devices.
+/// A simulated host, as seen by a device on it. It replaces the kernel's clock, randomness and
+/// timers.
 pub(crate) trait Simulation: Send + Sync {
-    /// The virtual time.
+    /// Returns the virtual time.
     fn now(&self) -> Time;
 
-    /// The next number of the host's random sequence, which follows from the seed.
+    /// Returns the next number of the host's random sequence, which is determined by the seed.
     fn random(&self) -> u64;
 
-    /// The device is to be turned at this time, or at once if that is past. [`Time::MAX`] is never. It may be
-    /// turned earlier too.
+    /// Requests a turn of the device at this time, or immediately if the time is past.
+    /// [`Time::MAX`] requests none. The turn may come earlier.
     fn wake_at(&self, at: Time);
 
-    /// Lets the next event happen, if there is one until `until`. If not, returns `false`, and the time is
-    /// `until` (unless that is [`Time::MAX`]).
+    /// Executes the next event, if there is one up to `until`. Otherwise returns `false`, and the
+    /// time becomes `until`, unless that is [`Time::MAX`].
     fn advance(&self, until: Time) -> bool;
 
-    /// Tells the host from all others of this process. Never 0.
+    /// Returns a number that identifies the host within this process. Never 0.
     fn id(&self) -> u64;
 
-    /// Whether each call of the program is over before anything else happens on the host. Then nothing waits for
-    /// company, and nobody sleeps on sockets.
+    /// Returns whether each call of the program ends before anything else happens on the host.
+    /// Posts are then not delayed for batching, and no thread sleeps on sockets.
     fn is_turn_based(&self) -> bool {
         true
     }
 }
 
-/// Where a device's time and randomness come from.
+/// The source of a device's time and randomness.
 #[derive(Clone)]
 pub(crate) enum Environment {
-    /// The system: CLOCK_MONOTONIC and getrandom(2).
+    /// The kernel: CLOCK_MONOTONIC and getrandom(2).
     System,
     /// A simulated host.
     Simulated(Arc<dyn Simulation>),
 }
 
 impl Environment {
-    /// Now.
+    /// Returns the present time.
     #[inline]
     pub(crate) fn now(&self) -> Time {
         match self {
@@ -53,7 +53,7 @@ impl Environment {
         }
     }
 
-    /// Whether this moment is so far ahead that no exact look at the clock is needed.
+    /// Returns whether a moment is so far ahead that the exact clock need not be read.
     #[inline]
     pub(crate) fn is_far(&self, moment: Time) -> bool {
         match self {
@@ -62,10 +62,10 @@ impl Environment {
         }
     }
 
-    /// Eight random bytes.
+    /// Returns 8 random bytes.
     ///
     /// # Errors
-    /// The system has none.
+    /// Fails if the kernel provides no random bytes.
     pub(crate) fn random_u64(&self) -> Result<u64> {
         match self {
             Self::System => random::random_u64(),
@@ -73,21 +73,21 @@ impl Environment {
         }
     }
 
-    /// Four of them.
+    /// Returns 4 random bytes.
     ///
     /// # Errors
-    /// The system has none.
+    /// Fails if the kernel provides no random bytes.
     pub(crate) fn random_u32(&self) -> Result<u32> {
         let [a, b, c, d, ..] = self.random_u64()?.to_ne_bytes();
         Ok(u32::from_ne_bytes([a, b, c, d]))
     }
 
-    /// Tells a simulated host from others and from the system, which is 0.
+    /// Returns the number of the simulated host; 0 for the kernel.
     pub(crate) fn id(&self) -> u64 {
         self.simulation().map_or(0, |host| host.id())
     }
 
-    /// The simulated host, if it is one.
+    /// Returns the simulated host, if there is one.
     #[inline]
     pub(crate) fn simulation(&self) -> Option<&Arc<dyn Simulation>> {
         match self {
@@ -96,13 +96,13 @@ impl Environment {
         }
     }
 
-    /// As [`Simulation::is_turn_based`].
+    /// Like [`Simulation::is_turn_based`]; `false` for the kernel.
     #[inline]
     pub(crate) fn is_turn_based(&self) -> bool {
         self.simulation().is_some_and(|host| host.is_turn_based())
     }
 
-    /// Whether time is virtual.
+    /// Returns whether time is virtual.
     #[inline]
     pub(crate) fn is_simulated(&self) -> bool {
         self.simulation().is_some()

@@ -1,8 +1,8 @@
-//! Signal handlers for faults of the program's memory. One of the few files with `unsafe` in it.
+//! Signal handlers for faults of the program's memory. One of the few files with `unsafe` code.
 //!
-//! The engine copies registered memory with routines that can return an error if the memory faults
-//! ([`rxe_core::mem::recovery`]). A handler of SIGSEGV and SIGBUS makes them do so: that of
-//! [`handle_memory_faults`], or the program's own, which asks [`recover_from_fault`] first.
+//! The engine copies registered memory with routines that return an error if the memory faults
+//! ([`rxe_core::mem::recovery`]). A handler of SIGSEGV and SIGBUS causes the error: the handler of
+//! [`handle_memory_faults`], or the program's own, which calls [`recover_from_fault`] first.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -18,22 +18,23 @@ use crate::error::{Error, Result};
 type Plain = unsafe extern "C-unwind" fn(c_int);
 type WithInfo = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// The program's handlers that were there before.
+/// The handlers that the program had installed before.
 static BEFORE: OnceLock<[(c_int, libc::sigaction); 2]> = OnceLock::new();
 
-/// Installs a handler of SIGSEGV and SIGBUS for the whole process, so that a fault of registered memory
-/// is an error of the request or queue pair that used it, and the process goes on. Regions with
-/// [`Access::ON_DEMAND`](crate::Access::ON_DEMAND) need it, or a handler that calls
-/// [`recover_from_fault`]. Other faults go to the handlers that were installed before. Calls after the
-/// first have no effect.
+/// Installs a handler of SIGSEGV and SIGBUS for the whole process.
+///
+/// A fault of registered memory then fails only the request or queue pair that used the memory, and
+/// the process goes on. Regions with [`Access::ON_DEMAND`](crate::Access::ON_DEMAND) need this
+/// handler, or one that calls [`recover_from_fault`]. Other faults go to the handlers that were
+/// installed before. Calls after the first have no effect.
 ///
 /// # Errors
-/// The system refuses.
+/// Fails if the kernel refuses the handler.
 pub fn handle_memory_faults() -> Result<()> {
     if BEFORE.get().is_some() {
         return Ok(());
     }
-    // What was there must be known before a fault can ask for it.
+    // The previous handlers must be stored before our handler can run.
     let before = [libc::SIGSEGV, libc::SIGBUS].map(|signal| {
         // SAFETY: all zeros is a valid value.
         let mut action: libc::sigaction = unsafe { zeroed() };
@@ -65,7 +66,7 @@ unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, contex
     let before = BEFORE.get().and_then(|all| all.iter().find(|(of, _)| *of == signal));
     let Some((_, before)) = before else { return };
     match before.sa_sigaction {
-        // A fault happens again when the handler returns, and ends the process then.
+        // The fault repeats when the handler returns, and then ends the process.
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: what was there before. A signal that was sent is raised again.
             unsafe {
@@ -86,9 +87,10 @@ unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, contex
     }
 }
 
-/// For a handler of SIGSEGV and SIGBUS (with SA_SIGINFO). If the fault happened in a copy of registered
-/// memory, it makes the copy return an error and returns true: the handler must then return. All other
-/// faults are the program's. It may be called in a signal handler.
+/// Recovers from a fault in a copy of registered memory; for a handler with SA_SIGINFO.
+///
+/// To be called first in a handler of SIGSEGV or SIGBUS. If it returns true, the copy will return
+/// an error, and the handler must return. All other faults are the program's. Async-signal-safe.
 ///
 /// # Safety
 /// The arguments are those that the kernel gave the handler.
@@ -99,7 +101,7 @@ pub unsafe fn recover_from_fault(
 ) -> bool {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid pointer.
     let code = unsafe { (*info).si_code };
-    // With other codes a process has sent the signal: there was no memory access.
+    // With codes up to 0, a process has sent the signal; no memory access has faulted.
     if code <= 0 {
         return false;
     }
@@ -129,7 +131,7 @@ mod registers {
     const RESULT: usize = libc::REG_RAX as usize;
     const SECOND: usize = libc::REG_RDX as usize;
 
-    /// If the fault was in a copy, makes the copy return an error. Returns whether it was.
+    /// If the fault was in a copy, makes the copy return an error. Returns whether it was in one.
     pub(super) fn recover(context: &mut libc::ucontext_t, cause: FaultCause, addr: usize) -> bool {
         let registers = &mut context.uc_mcontext.gregs;
         let Some(to) = usize::try_from(registers[PC]).ok().and_then(recovery) else { return false };
@@ -144,7 +146,7 @@ mod registers {
 mod registers {
     use rxe_core::mem::{FaultCause, recovery};
 
-    /// If the fault was in a copy, makes the copy return an error. Returns whether it was.
+    /// If the fault was in a copy, makes the copy return an error. Returns whether it was in one.
     pub(super) fn recover(context: &mut libc::ucontext_t, cause: FaultCause, addr: usize) -> bool {
         let registers = &mut context.uc_mcontext;
         let Some(to) = usize::try_from(registers.pc).ok().and_then(recovery) else { return false };
@@ -159,7 +161,7 @@ mod registers {
 mod registers {
     use rxe_core::mem::FaultCause;
 
-    /// Copies are plain on this architecture.
+    /// Returns `false`: on this architecture, copies cannot recover from faults.
     pub(super) fn recover(_: &mut libc::ucontext_t, _: FaultCause, _: usize) -> bool {
         false
     }

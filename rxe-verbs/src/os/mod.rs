@@ -1,5 +1,5 @@
-//! What this crate asks of the operating system, or of a simulation in its place: the time and randomness;
-//! and the signals of memory faults.
+//! What this crate takes from the kernel, or from a simulation in its place: time, randomness, and
+//! the signals of memory faults.
 
 mod clock;
 mod environment;

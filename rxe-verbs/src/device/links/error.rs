@@ -1,26 +1,26 @@
-//! Why a name cannot be given or taken away.
+//! Errors of naming devices and of removing names.
 
 use std::fmt;
 use std::io;
 
 use crate::device_error::choice;
 
-/// A name cannot be given or taken away.
+/// Why a name cannot be given or removed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// It cannot be the name of a device.
+    /// The name is not valid for a device.
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// What is wrong with the name.
         why: &'static str,
     },
-    /// There is no such interface.
+    /// The interface does not exist.
     NoInterface {
-        /// The name asked for.
+        /// The requested interface.
         netdev: String,
-        /// Those that there are.
+        /// The existing interfaces.
         interfaces: Vec<String>,
     },
     /// The interface has no address, so it is no device.
@@ -32,37 +32,37 @@ pub enum LinkError {
     Taken {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The interface or endpoint that has the name.
         by: String,
-        /// It was given by [`add`](super::add).
+        /// Whether the name was given by [`add`](super::add).
         given: bool,
     },
     /// The interface's device has been given another name.
     HasName {
         /// The interface.
         netdev: String,
-        /// Its device's name.
+        /// The name of the interface's device.
         name: String,
     },
-    /// The device has this name without anybody having given it.
+    /// The name is the device's default name and was not given.
     NotGiven {
         /// The name.
         name: String,
-        /// Its interface.
+        /// The device's interface.
         netdev: String,
     },
-    /// Nobody has given this name.
+    /// The name was not given.
     NoSuch {
         /// The name.
         name: String,
-        /// Those that were given.
+        /// The names that were given.
         links: Vec<String>,
     },
-    /// The system refuses.
+    /// A system call failed.
     Os {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// What it says.
+        /// The kernel's error.
         source: io::Error,
     },
 }

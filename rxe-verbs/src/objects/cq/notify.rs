@@ -1,4 +1,4 @@
-//! Who is told of completions: threads that wait, and completion channels.
+//! Notifies waiting threads and completion channels of completions.
 
 use std::sync::{Arc, Weak};
 
@@ -11,11 +11,11 @@ use crate::device::ShardSet;
 use crate::observe::{Counted, UseCounters, Used};
 use crate::progress::{Shard, WakeAll, Waker};
 
-/// Told by the engine when an armed queue gets something.
+/// Called by the engine when a completion arrives in an armed queue.
 #[derive(Debug)]
 pub(super) struct Notifier {
     owner: Weak<CqInner>,
-    /// Threads that wait.
+    /// The waiting threads.
     waiters: Mutex<Vec<Arc<Waker>>>,
     pub(super) channel: Option<Used<Arc<ChannelEvents>>>,
     /// Whether the program wants an event on the channel.
@@ -28,7 +28,7 @@ impl Notifier {
         Self { owner, waiters: Mutex::default(), channel, arming: Arming::new() }
     }
 
-    /// Wakes `waker` too, until the place is given up.
+    /// Adds `waker` to the threads to wake, until the returned place is dropped.
     pub(super) fn wait_with(&self, waker: Arc<Waker>) -> WaitersPlace<'_> {
         self.waiters.lock().push(Arc::clone(&waker));
         WaitersPlace { notifier: self, waker }
@@ -73,12 +73,12 @@ impl Drop for WaitersPlace<'_> {
     }
 }
 
-/// The events of a completion channel that wait to be taken.
+/// The pending events of a completion channel.
 #[derive(Debug)]
 pub(crate) struct ChannelEvents {
     /// The descriptor is readable while there are events.
     events: queue::ChannelEvents<Weak<CqInner>, Readable>,
-    /// Those of its completion queues.
+    /// The shards of the channel's completion queues.
     shards: ShardSet,
     uses: UseCounters,
 }
@@ -98,22 +98,22 @@ impl ChannelEvents {
         }
     }
 
-    /// The first whose queue is still there.
+    /// Takes the first event whose queue still exists, and returns the queue.
     pub(crate) fn take(&self) -> Option<CompletionQueue> {
         self.events.take(|cq| cq.upgrade()).map(|inner| CompletionQueue { inner })
     }
 
-    /// Drops the events of queues that are gone: nobody gets them, and nobody is to wake for them.
+    /// Drops the events of destroyed queues, so that no thread wakes for them.
     pub(super) fn forget_gone(&self) {
         self.events.retain(|cq| cq.strong_count() > 0);
     }
 
-    /// The shards of its completion queues.
+    /// Returns the shards of the channel's completion queues.
     pub(crate) fn shards(&self) -> &ShardSet {
         &self.shards
     }
 
-    /// Readable while there are events.
+    /// Returns the descriptor that is readable while events are pending.
     pub(crate) fn fd(&self) -> &EventFd {
         &self.events.signal().0
     }

@@ -1,4 +1,4 @@
-//! Making a queue pair. IBTA 11.2.5.1.
+//! Creating queue pairs. IBTA 11.2.5.1.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::objects::srq::SharedReceiveQueue;
 use crate::objects::xrc::XrcDomain;
 use crate::observe::{Counted, Kind};
 
-/// What a queue pair will be like; begin with [`ProtectionDomain::qp`].
+/// The attributes of a new queue pair; begin with [`ProtectionDomain::qp`].
 #[derive(Clone, Debug)]
 #[must_use = "a queue pair is made by build()"]
 pub struct QpBuilder {
@@ -35,22 +35,23 @@ pub struct QpBuilder {
 }
 
 impl ProtectionDomain {
-    /// Begins a queue pair whose requests all complete on one queue.
+    /// Begins a queue pair with one completion queue for sends and receives.
     pub fn qp(&self, cq: &CompletionQueue) -> QpBuilder {
         self.qp_with(cq, cq)
     }
 
-    /// Begins a queue pair.
+    /// Begins a queue pair with separate completion queues for sends and receives.
     pub fn qp_with(&self, send_cq: &CompletionQueue, recv_cq: &CompletionQueue) -> QpBuilder {
         QpBuilder::new(self.clone(), send_cq.clone(), recv_cq.clone())
     }
 }
 
 impl XrcDomain {
-    /// Begins a target queue pair: what its peer sends goes to the shared receive queue of this
-    /// domain that each request names, and completes where that queue says. It has neither receives
-    /// nor anything to send: its completion queue stays empty, and its protection domain allows
-    /// nothing.
+    /// Begins an XRC target queue pair.
+    ///
+    /// Each request of its peer names a shared receive queue of this domain, and completes in that
+    /// queue's completion queue. The target has neither receives nor sends of its own: its
+    /// completion queue stays empty, and its protection domain grants nothing.
     pub fn qp(&self) -> QpBuilder {
         let (pd, cq) = self.placeholders();
         QpBuilder::xrc_target(self.clone(), pd.clone(), cq.clone())
@@ -75,73 +76,77 @@ impl QpBuilder {
         }
     }
 
-    /// A target in this domain, with what such a QP has but does not use.
+    /// Begins a target in this domain, with a protection domain and a completion queue that it does
+    /// not use.
     fn xrc_target(domain: XrcDomain, pd: ProtectionDomain, cq: CompletionQueue) -> Self {
         let new = Self::new(pd, cq.clone(), cq);
         Self { service: QpType::XrcRecv, xrc: Some(domain), ..new }
     }
 
-    /// The transport service; reliable connection if this is not called. (A target of XRC begins
-    /// with [`XrcDomain::qp`].)
+    /// Sets the transport service; the default is reliable connection. XRC targets begin with
+    /// [`XrcDomain::qp`].
     pub fn service(mut self, service: QpType) -> Self {
         self.service = service;
         self
     }
 
-    /// The sizes of its queues. Those of queues that its service does not have (XRC) are taken as 0.
+    /// Sets the sizes of the queues. Sizes of queues that the service lacks (XRC) are taken as 0.
     pub fn cap(mut self, cap: QpCap) -> Self {
         self.cap = cap;
         self
     }
 
-    /// Whether every send request makes a completion, signalled or not.
+    /// Sets whether every send request causes a completion, signaled or not.
     pub fn sq_sig_all(mut self, all: bool) -> Self {
         self.sq_sig_all = all;
         self
     }
 
-    /// The own address, by its index, that [`QueuePair::endpoint`] tells and
-    /// [`QueuePair::connect`] uses; [`crate::Device::preferred_gid`] if this is not called.
+    /// Sets the index of the local address that [`QueuePair::endpoint`] reports and
+    /// [`QueuePair::connect`] uses; the default is [`crate::Device::preferred_gid`].
     pub fn gid_index(mut self, index: u16) -> Self {
         self.gid_index = Some(index);
         self
     }
 
-    /// The PSN of the first request it will send; random if this is not called.
+    /// Sets the PSN of the first request; the default is random.
     pub fn psn(mut self, psn: Psn) -> Self {
         self.psn = Some(psn);
         self
     }
 
-    /// Takes its receives from this queue instead of one of its own.
+    /// Takes receives from a shared receive queue.
     pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
         self.srq = Some(srq.clone());
         self
     }
 
-    /// The Q_Key that datagrams to it must carry; 0x11111111 if this is not called. One with the
-    /// high bit set is for privileged programs. For datagram queue pairs only.
+    /// Sets the Q_Key that datagrams to the queue pair must carry; the default is 0x11111111.
+    ///
+    /// A Q_Key with the high bit set is for privileged programs. For datagram queue pairs only.
     pub fn qkey(mut self, qkey: Qkey) -> Self {
         self.qkey = qkey;
         self
     }
 
-    /// Whether it hears none of the datagrams that it sends itself to groups it is attached to. (Other
-    /// queue pairs of this host hear them.) For datagram queue pairs only.
+    /// Sets whether the queue pair ignores its own datagrams to groups that it is attached to.
+    ///
+    /// Other queue pairs of this host receive them. For datagram queue pairs only.
     pub fn block_own_multicast(mut self, block: bool) -> Self {
         self.block_own_multicast = block;
         self
     }
 
-    /// Makes it, in RESET.
+    /// Creates the queue pair, in RESET.
     ///
     /// # Errors
-    /// Sizes exceed the device's limits, a completion or shared receive queue is of another device,
-    /// or the GID index is wrong; or it is a target of XRC without a domain, or has what its service
-    /// does not use.
+    /// Fails if a size exceeds the device's limits, if a completion or shared receive queue belongs
+    /// to another device, if the GID index is invalid, if an XRC target has no domain, or if an
+    /// attribute does not fit the service.
     pub fn build(self) -> Result<QueuePair> {
         let device = self.pd.device();
-        // A forked child would open a further shard, and that would be its own.
+        // Checked first: in a forked child, a further shard could be opened, which would belong to
+        // the child.
         device.shard().check_own()?;
         for cq in [&self.send_cq, &self.recv_cq] {
             device.owns(cq.device(), "the completion queue")?;
@@ -207,9 +212,10 @@ impl QpBuilder {
         })
     }
 
-    /// The number of the shard that it will be of.
+    /// Returns the number of the shard for the new queue pair.
     fn choose_shard(&self) -> usize {
-        // The receives of a target complete in queues that are not known yet. They look at the first shard.
+        // A target's receives complete in queues that are not known yet. All of these are served by
+        // the first shard.
         let used = match self.service {
             QpType::XrcRecv => 1,
             _ => match self.recv_cq.shard_bits() {
@@ -255,5 +261,5 @@ impl QpBuilder {
     }
 }
 
-/// What the pingpong programs of rdma-core use.
+/// The Q_Key that the pingpong programs of rdma-core use.
 const DEFAULT_QKEY: Qkey = Qkey::new(0x1111_1111);

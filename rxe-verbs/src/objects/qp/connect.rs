@@ -1,4 +1,4 @@
-//! Connecting two queue pairs whose programs have told each other their endpoints.
+//! Connecting two queue pairs whose programs have exchanged their endpoints.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,46 +12,48 @@ use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn, RnrTimer};
 use super::QueuePair;
 use crate::error::{Error, Result};
 
-/// What one side of a connection must be told of the other. As text it is one line:
-/// `qpn=0x000011 psn=0x0a0b0c mtu=1024 gid=127.0.0.1`.
+/// What one side of a connection must know about the other. As text, one line: `qpn=0x000011
+/// psn=0x0a0b0c mtu=1024 gid=127.0.0.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The queue pair.
+    /// The queue pair number.
     pub qpn: Qpn,
-    /// The PSN of its first request.
+    /// The PSN of the queue pair's first request.
     pub psn: Psn,
-    /// Its address.
+    /// The address of the queue pair's device.
     pub gid: Gid,
-    /// The largest path MTU that its link carries.
+    /// The largest path MTU of the device's link.
     pub mtu: Mtu,
 }
 
-/// How a connection behaves. The default suits most.
+/// The attributes of a connection. The defaults suit most connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// The path MTU; the smaller of both ends' largest if `None`. Must be the same at both ends.
+    /// The path MTU, which must be the same at both ends. If `None`, the smaller of both ends'
+    /// maximum.
     pub mtu: Option<Mtu>,
-    /// How long to wait for an acknowledgement before sending again.
+    /// How long to wait for an acknowledgement before a retransmission.
     pub timeout: AckTimeout,
-    /// How often to send again before giving up, 0 to 7.
+    /// How often to retransmit before giving up, 0 to 7.
     pub retry_cnt: u8,
-    /// How often to try again where the peer has no receive posted, 0 to 6; 7 is for ever.
+    /// How often to retry if the peer has no receive posted, 0 to 6; 7 retries without limit.
     pub rnr_retry: u8,
-    /// How long a peer shall wait that finds no receive posted here.
+    /// How long the peer shall wait before a retry if no receive is posted here.
     pub min_rnr_timer: RnrTimer,
-    /// READs and atomics to have outstanding.
+    /// How many READs and atomics this side may have outstanding.
     pub max_rd_atomic: u8,
-    /// READs and atomics of the peer to answer at once. The peer's `max_rd_atomic` must not be more.
+    /// How many outstanding READs and atomics of the peer this side accepts; at least the peer's
+    /// `max_rd_atomic`.
     pub max_dest_rd_atomic: u8,
-    /// What the peer may do through this queue pair, where the memory region allows it too.
+    /// What the peer may do through this queue pair, if the memory region allows it too.
     pub access: Access,
-    /// The own address, by its index; the builder's if `None`.
+    /// The index of the local address; the builder's if `None`.
     pub gid_index: Option<u16>,
-    /// IPv4 type of service or IPv6 traffic class.
+    /// The IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
-    /// IPv6 flow label.
+    /// The IPv6 flow label.
     pub flow_label: u32,
-    /// Time to live.
+    /// The IPv4 time to live or IPv6 hop limit.
     pub hop_limit: u8,
 }
 
@@ -77,17 +79,18 @@ impl Default for ConnectOptions {
 }
 
 impl QueuePair {
-    /// What the peer must be told.
+    /// Returns what the peer must know to connect to this queue pair.
     pub fn endpoint(&self) -> Endpoint {
         let gid = self.device().gid(self.gid_index).unwrap_or_default();
         Endpoint { qpn: self.qpn(), psn: self.psn, gid, mtu: self.device().active_mtu() }
     }
 
-    /// Goes from RESET to INIT: receives may be posted from here on. `access` is what the peer may
-    /// do; datagrams can do none of it, and need the Q_Key instead.
+    /// Moves from RESET to INIT: receives may be posted from now on.
+    ///
+    /// `access` is what the peer may do. Datagram queue pairs ignore it and use the Q_Key instead.
     ///
     /// # Errors
-    /// It is in another state than RESET or INIT.
+    /// Fails in states other than RESET and INIT.
     pub fn to_init(&self, access: Access) -> Result<()> {
         let attr = QpAttr {
             qp_state: QpState::Init,
@@ -104,11 +107,11 @@ impl QueuePair {
         self.modify(&attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | of_service)
     }
 
-    /// Goes from INIT to RTR: requests of the peer are answered from here on.
+    /// Moves from INIT to RTR: requests of the peer are answered from now on.
     ///
     /// # Errors
-    /// It is in another state, an option does not fit the device or the peer, or it is a datagram
-    /// queue pair.
+    /// Fails in another state, for a datagram queue pair, and if an option does not fit the device
+    /// or the peer.
     pub fn to_rtr(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<()> {
         self.check_connected()?;
         if !self.device().reaches(peer.gid.to_ip()) {
@@ -146,10 +149,10 @@ impl QueuePair {
         self.modify(&attr, mask | of_responder)
     }
 
-    /// Goes from RTR to RTS: requests may be sent from here on.
+    /// Moves from RTR to RTS: requests may be sent from now on.
     ///
     /// # Errors
-    /// It is in another state, an option does not fit the device, or it is a datagram queue pair.
+    /// Fails in another state, for a datagram queue pair, and if an option does not fit the device.
     pub fn to_rts(&self, options: &ConnectOptions) -> Result<()> {
         self.check_connected()?;
         let attr = QpAttr {
@@ -174,16 +177,18 @@ impl QueuePair {
         self.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN | of_requester)
     }
 
-    /// Goes from RESET or INIT to RTS. The peer does the same with this side's endpoint; which of
-    /// the two is first does not matter, but requests sent before the other is done are repeated
-    /// until it is (UC: lost).
+    /// Connects to a peer: moves from RESET or INIT to RTS.
+    ///
+    /// The peer does the same with this side's endpoint, before or after. Requests sent before the
+    /// peer is connected are retransmitted until it is; on UC, they are lost.
     ///
     /// # Errors
-    /// It is in another state, an option does not fit the device or the peer, or it is a datagram
-    /// queue pair. It is in the state that it was in.
+    /// Fails in another state, for a datagram queue pair, and if an option does not fit the device
+    /// or the peer. The state is unchanged then.
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<()> {
         self.check_connected()?;
-        // What the last step would find, after which there is no way back that keeps receives.
+        // Checked first, because a failure of the last step could not be undone without losing
+        // posted receives.
         self.check_sending(options)?;
         let new = self.state() == QpState::Reset;
         if new {
@@ -191,7 +196,7 @@ impl QueuePair {
         }
         self.to_rtr(peer, options).inspect_err(|_| {
             if new {
-                // What fails here, the device has failed with.
+                // This fails only if the device has failed.
                 let _ = self.to_reset();
             }
         })?;

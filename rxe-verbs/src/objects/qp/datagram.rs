@@ -1,5 +1,5 @@
-//! What only datagram queue pairs do: becoming ready without a peer, and joining multicast groups.
-//! IBTA 11.2.5, 11.3.
+//! Operations of datagram queue pairs only: becoming ready without a peer, and joining multicast
+//! groups. IBTA 11.2.5, 11.3.
 
 use rxe_core::qp::{AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{Gid, Qkey};
@@ -9,15 +9,15 @@ use crate::error::{Error, Result};
 use crate::observe::GroupPermit;
 
 impl QueuePair {
-    /// The Q_Key that it was made with: what datagrams to it must carry.
+    /// Returns the Q_Key that datagrams to the queue pair must carry.
     pub fn qkey(&self) -> Qkey {
         self.qkey
     }
 
-    /// Takes a datagram queue pair from RESET or INIT to RTS: it needs no peer.
+    /// Moves a datagram queue pair from RESET or INIT to RTS. It needs no peer.
     ///
     /// # Errors
-    /// It is not a datagram queue pair, or in another state.
+    /// Fails in another state and for other services.
     pub fn activate(&self) -> Result<()> {
         if self.service() != QpType::Ud {
             return Err(invalid("a connected QP becomes ready with its peer: use connect()"));
@@ -31,12 +31,14 @@ impl QueuePair {
         self.modify(&rts, AttrMask::STATE | AttrMask::SQ_PSN)
     }
 
-    /// Receives what is sent to a multicast group (IPv4 or IPv6) from now on, own datagrams among it,
-    /// each in a receive of its own. The interface joins the group.
+    /// Attaches the queue pair to a multicast group (IPv4 or IPv6). The interface joins the group.
+    ///
+    /// Each datagram to the group takes one receive of this queue pair, including those that it
+    /// sends itself.
     ///
     /// # Errors
-    /// It is not a datagram queue pair, the GID is not a group's, there are as many groups or attachments
-    /// as the device allows, or the interface cannot join.
+    /// Fails if this is not a datagram queue pair, if the GID is not a multicast group, if the
+    /// device allows no more groups or attachments, or if the interface cannot join.
     pub fn attach_multicast(&self, group: Gid) -> Result<()> {
         self.shard().check_own()?;
         let mut groups = self.groups.lock();
@@ -47,13 +49,13 @@ impl QueuePair {
         }
         drop(groups);
         self.join(group).inspect_err(|_| {
-            // It was attached just now.
+            // Undoes the attachment. The error to report is that of `join`.
             let _ = self.detach_multicast(group);
         })
     }
 
-    /// Has the interface join a group that this queue pair is attached to: not under the lock, since the
-    /// kernel may keep us waiting.
+    /// Has the interface join a group that this queue pair is attached to. Called without the lock,
+    /// because the kernel may block the call.
     fn join(&self, group: Gid) -> Result<()> {
         let Some(joiner) = self.shard().with(|core| core.joiner(group))?? else { return Ok(()) };
         let membership = joiner.join(group.to_ip())?;
@@ -62,15 +64,15 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The multicast groups that it is attached to.
+    /// Returns the multicast groups that the queue pair is attached to.
     pub fn multicast_groups(&self) -> Vec<Gid> {
         self.groups.lock().iter().map(GroupPermit::group).collect()
     }
 
-    /// Undoes [`QueuePair::attach_multicast`].
+    /// Detaches the queue pair from a group, and undoes [`QueuePair::attach_multicast`].
     ///
     /// # Errors
-    /// It is not attached to the group.
+    /// Fails if the queue pair is not attached to the group.
     pub fn detach_multicast(&self, group: Gid) -> Result<()> {
         self.shard().check_own()?;
         let mut groups = self.groups.lock();
@@ -80,7 +82,7 @@ impl QueuePair {
         })??;
         groups.retain(|permit| permit.group() != group);
         drop(groups);
-        // Here the lock is free.
+        // The interface leaves groups here, after the locks are released.
         drop(left);
         Ok(())
     }

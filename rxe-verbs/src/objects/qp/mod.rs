@@ -29,99 +29,101 @@ use crate::objects::xrc::XrcDomain;
 use crate::observe::{GroupPermit, Permit, Used};
 use crate::progress::{Post, ReplyPredictor, Shard};
 
-/// A queue pair. Any thread may post to it. Dropped, it is destroyed: what is posted and not
-/// complete is forgotten, as verbs have it, and so are its asynchronous events.
+/// A queue pair. Any thread may post to it. Dropping it destroys it.
+///
+/// Outstanding requests are then discarded without completions, as verbs define, and the queue
+/// pair's pending asynchronous events are removed.
 pub struct QueuePair {
     handle: Arc<QpHandle>,
     shard: Arc<Shard>,
     pd: Used<ProtectionDomain>,
     send_cq: Used<CompletionQueue>,
-    /// If it is another than `send_cq`.
+    /// The receive completion queue, if it differs from `send_cq`.
     recv_cq: Option<Used<CompletionQueue>>,
     srq: Option<Used<SharedReceiveQueue>>,
     xrc: Option<Used<XrcDomain>>,
-    /// For [`QueuePair::endpoint`] and [`QueuePair::connect`].
+    /// The local address of [`QueuePair::endpoint`] and [`QueuePair::connect`].
     gid_index: u16,
     psn: Psn,
-    /// Of datagrams.
+    /// The Q_Key that datagrams to the queue pair must carry.
     qkey: Qkey,
-    /// Requests that are to fail; rarely any.
+    /// Injected request failures, if the device has any.
     faults: Option<Box<RequestFaults>>,
-    /// Which of its posts wait for a reply.
+    /// Predicts which posts the program follows by waiting for a reply.
     reply_predictor: Mutex<ReplyPredictor>,
-    /// For the multicast groups that it is attached to.
+    /// One permit for each multicast group joined.
     groups: Mutex<Vec<GroupPermit>>,
-    /// Given back when the number is free again.
+    /// The queue pair's hold on its number.
     _permit: QpnPermit,
     _quota: Permit,
 }
 
 impl QueuePair {
-    /// Its number.
+    /// Returns the queue pair number.
     pub fn qpn(&self) -> Qpn {
         self.handle.qpn()
     }
 
-    /// Its state, as of a moment ago.
+    /// Returns the state, which other threads may change meanwhile.
     pub fn state(&self) -> QpState {
         self.handle.state()
     }
 
-    /// Its attributes. IBTA 11.2.5.3.
+    /// Returns the attributes. IBTA 11.2.5.3.
     ///
     /// # Errors
-    /// The device has failed.
+    /// Fails if the device has failed.
     pub fn query(&self) -> Result<QpAttr> {
         Ok(self.shard().with(|core| core.engine.query_qp(self.qpn()))??)
     }
 
-    /// The sizes of its queues.
+    /// Returns the sizes of the queues.
     pub fn cap(&self) -> QpCap {
         self.handle.init().cap
     }
 
-    /// Its transport service.
+    /// Returns the transport service.
     pub fn service(&self) -> QpType {
         self.handle.init().service
     }
 
-    /// The domain it belongs to.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         self.pd.device()
     }
 
-    /// Where its send requests complete.
+    /// Returns the completion queue of send requests.
     pub fn send_cq(&self) -> &CompletionQueue {
         &self.send_cq
     }
 
-    /// Where its receives complete.
+    /// Returns the completion queue of receives.
     pub fn recv_cq(&self) -> &CompletionQueue {
         self.recv_cq.as_ref().unwrap_or(&self.send_cq)
     }
 
-    /// The queue that its receives come from, if it has none of its own.
+    /// Returns the shared receive queue, if the queue pair uses one.
     pub fn srq(&self) -> Option<&SharedReceiveQueue> {
         self.srq.as_deref()
     }
 
-    /// The domain that it is a target in, if it is one of XRC.
+    /// Returns the XRC domain, if the queue pair is an XRC target.
     pub fn xrc_domain(&self) -> Option<&XrcDomain> {
         self.xrc.as_deref()
     }
 
-    /// Send requests posted and not complete. An unsignalled one is complete when a later signalled
-    /// one is.
+    /// Returns the number of send requests posted and not complete. An unsignaled request is
+    /// complete when a later signaled one is.
     pub fn sends_outstanding(&self) -> u32 {
         self.handle.sends_outstanding()
     }
 
-    /// Receives posted and not complete.
+    /// Returns the number of receives posted and not complete.
     pub fn receives_outstanding(&self) -> u32 {
         self.handle.receives_outstanding()
     }
@@ -129,7 +131,7 @@ impl QueuePair {
     /// Changes the attributes that `mask` names. IBTA 11.2.5.2.
     ///
     /// # Errors
-    /// The state, the mask or a value does not allow it; nothing is changed then.
+    /// Fails, without a change, if the state, the mask or a value does not allow it.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<()> {
         if mask.contains(AttrMask::AV) {
             self.device().gid(attr.ah_attr.sgid_index)?;
@@ -142,18 +144,19 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Puts it into the error state: what is posted completes as flushed.
+    /// Moves to the error state: posted requests complete as flushed.
     ///
     /// # Errors
-    /// The device has failed.
+    /// Fails if the device has failed.
     pub fn to_error(&self) -> Result<()> {
         self.go(QpState::Err)
     }
 
-    /// Makes it forget everything that was posted and agreed on, without completions.
+    /// Moves to RESET: posted requests are discarded without completions, and the connection is
+    /// forgotten.
     ///
     /// # Errors
-    /// The device has failed.
+    /// Fails if the device has failed.
     pub fn to_reset(&self) -> Result<()> {
         self.go(QpState::Reset)
     }
@@ -162,17 +165,19 @@ impl QueuePair {
         self.modify(&QpAttr { qp_state, ..QpAttr::default() }, AttrMask::STATE)
     }
 
-    /// Posts send requests, in their order, and then begins them together: small ones for one peer leave in
-    /// common calls of the system. They are begun before this returns, or, in a stream of posts, together with
-    /// the next ones: after 50 µs at the latest (0.8 ms in a long stream), or when the program polls and finds
-    /// no completion. A request with a solicited event never waits.
+    /// Posts send requests in order and starts sending them together.
     ///
-    /// In a ping-pong on a queue pair without receives, whose program looks for the answer in its memory,
-    /// this returns when the answer has come, or after 2 ms.
+    /// Small requests to one peer leave in a common system call. Sending starts before this returns
+    /// or, in a stream of posts, together with the next posts: after 50 µs at the latest (0.8 ms in
+    /// a long stream), or when the program polls and finds no completion. A request with a
+    /// solicited event is never delayed.
+    ///
+    /// In a ping-pong on a queue pair without receives, whose program polls memory for the answer,
+    /// this returns when the answer has arrived, or after 2 ms.
     ///
     /// # Errors
-    /// The QP is not ready to send, its queue is full, or a request contradicts itself. The requests before
-    /// that one are posted ([`PostError::posted`]).
+    /// Fails if the queue pair is not ready to send, if its queue is full, or if a request is
+    /// invalid. The requests before the failed one are posted ([`PostError::posted`]).
     pub fn post_send(
         &self,
         requests: impl IntoIterator<Item = SendRequest>,
@@ -190,11 +195,11 @@ impl QueuePair {
         result.map_err(|e: VerbsError| PostError { posted, error: e.into() })
     }
 
-    /// Returns an error if not all of these requests could be posted now. Other threads that post on the queue
+    /// Checks whether all these requests could be posted now. Other threads that post on the queue
     /// pair may use up the room before the caller does.
     ///
     /// # Errors
-    /// The first reason why one of them cannot be taken.
+    /// Fails with the first reason why a request cannot be posted.
     pub fn check_post_send(&self, requests: &[SendRequest]) -> Result<()> {
         let depth = self.cap().max_send_wr;
         if self.sends_outstanding() as usize + requests.len() > depth as usize {
@@ -203,7 +208,7 @@ impl QueuePair {
         Ok(requests.iter().try_for_each(|request| self.handle.check_post_send(request))?)
     }
 
-    /// Puts a request into the send queue, or what is to fail in its place.
+    /// Adds a request to the send queue, after injected faults have been applied to it.
     #[inline]
     fn hand_over(&self, request: SendRequest) -> Result<(), VerbsError> {
         match &self.faults {
@@ -215,32 +220,33 @@ impl QueuePair {
         }
     }
 
-    /// Posts a receive: where the next message may go.
+    /// Posts a receive, a buffer for the next message.
     ///
     /// # Errors
-    /// The QP is in RESET, its queue is full, the list is too long, or its receives come from a
-    /// shared queue.
+    /// Fails if the queue pair is in RESET or uses a shared receive queue, if its queue is full, or
+    /// if the list is too long.
     pub fn post_recv(&self, request: RecvRequest) -> Result<()> {
         self.shard().check()?;
         self.handle.post_recv(request)?;
-        // Only a QP in the error state rings here.
+        // Only a queue pair in the error state rings the doorbell for a receive.
         if self.handle.state() == QpState::Err {
             self.shard().answer_doorbells();
         }
         Ok(())
     }
 
-    /// Posts a receive: where the next message may go.
+    /// Posts a receive with this identifier and these scatter elements.
     ///
     /// # Errors
-    /// As [`QueuePair::post_recv`].
+    /// Fails like [`QueuePair::post_recv`].
     pub fn recv(&self, id: u64, into: &[Sge]) -> Result<()> {
         self.post_recv(RecvRequest { id, sges: into.into() })
     }
 
-    /// Sees to it that what was just posted leaves, now or soon.
+    /// Starts sending posted requests, immediately or later.
     fn begin(&self, posted: Post) {
-        // Where receives are posted, the program learns of messages by their completions.
+        // If receives are posted, the program learns of messages from completions, so no reply need
+        // be awaited here.
         let mut predictor = if self.receives_outstanding() == 0 && self.srq.is_none() {
             self.reply_predictor.try_lock()
         } else {
@@ -255,7 +261,8 @@ impl QueuePair {
         }
     }
 
-    /// The engine has removed its completions; these are those that a fault holds back.
+    /// Discards completions that a fault delays. The engine has already removed those in the
+    /// queues.
     fn discard_held_back(&self) {
         self.send_cq().discard(self.qpn());
         self.recv_cq().discard(self.qpn());
@@ -269,9 +276,9 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // In a forked child the locks may be held for ever.
+        // In a forked child, threads that exist only in the parent may hold the locks.
         if self.shard().is_own() {
-            // Groups are left where the lock is free.
+            // The interface leaves multicast groups here, after the lock is released.
             drop(self.shard().destroy_qp(self.qpn()));
             self.discard_held_back();
         }
@@ -287,7 +294,7 @@ impl fmt::Debug for QueuePair {
     }
 }
 
-/// The misuse that has no better name.
+/// Returns the error for misuse that has no specific error.
 fn invalid(why: &'static str) -> Error {
     VerbsError::InvalidRequest { why }.into()
 }

@@ -1,4 +1,4 @@
-//! Requests about memory windows. Nothing is sent for them, but they take their turn in the send queue.
+//! Requests for memory windows. They send nothing, but are executed in the order of the send queue.
 //! IBTA 11.2.8.12, 11.4.1.1.
 
 use std::ops::RangeBounds;
@@ -12,14 +12,15 @@ use crate::objects::mr::MemoryRegion;
 use crate::objects::mw::MemoryWindow;
 
 impl QueuePair {
-    /// Opens these bytes of the region to peers that name the window, for `access` (REMOTE_ rights,
-    /// which the queue pair must allow too; with [`Access::ZERO_BASED`], addresses count from 0 at the
-    /// window's start, else they are the region's). The region must have the right
-    /// [`Access::MW_BIND`]. The window's new key is [`Request::new_rkey`]; what was posted behind may
-    /// rely on the bind.
+    /// Begins a bind: grants peers that name the window access to a range of a region.
     ///
-    /// A window of type 2 that is bound already fails with
-    /// [`crate::Status::MemoryWindowBind`], as does one whose region is gone by then.
+    /// `access` has REMOTE_ rights, which the queue pair must allow too. With
+    /// [`Access::ZERO_BASED`], addresses count from 0 at the window's start; otherwise they are the
+    /// region's. The region must have [`Access::MW_BIND`]. [`Request::new_rkey`] is the window's
+    /// new key. Requests posted later may rely on the bind.
+    ///
+    /// The request fails with [`crate::Status::MemoryWindowBind`] if a window of type 2 is already
+    /// bound, or if the region no longer exists.
     pub fn bind(
         &self,
         id: u64,
@@ -55,7 +56,7 @@ impl QueuePair {
         self.bind_as(id, window, binding).refused(why)
     }
 
-    /// Takes the binding of a type 1 window away.
+    /// Begins the removal of a type 1 window's binding.
     pub fn unbind(&self, id: u64, window: &MemoryWindow) -> Request<'_> {
         let nothing = Binding { region: Key::new(0), addr: 0, length: 0, access: Access::empty() };
         let why = (window.kind() == WindowType::Type2)
@@ -63,8 +64,10 @@ impl QueuePair {
         self.bind_as(id, window, nothing).refused(why)
     }
 
-    /// Takes the binding of a type 2 window away, which has this key and is bound to this queue pair;
-    /// otherwise it fails with [`crate::Status::LocalQpOperation`].
+    /// Begins the invalidation of a type 2 window that is bound to this queue pair and has this
+    /// key.
+    ///
+    /// If there is none, the request fails with [`crate::Status::LocalQpOperation`].
     pub fn local_invalidate(&self, id: u64, rkey: Key) -> Request<'_> {
         self.without_bytes(id, SendOp::LocalInvalidate { key: rkey })
     }
