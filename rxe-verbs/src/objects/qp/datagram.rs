@@ -42,11 +42,12 @@ impl QueuePair {
     pub fn attach_multicast(&self, group: Gid) -> Result<()> {
         self.shard().check_own()?;
         let mut groups = self.groups.lock();
-        if groups.iter().all(|permit| permit.group() != group) {
-            let permit = self.device().resources().groups.attach(group)?;
-            self.shard().with(|core| core.engine.attach_multicast(self.qpn(), group))??;
-            groups.push(permit);
+        if groups.iter().any(|permit| permit.group() == group) {
+            return Ok(());
         }
+        let permit = self.device().resources().groups.attach(group)?;
+        self.shard().with(|core| core.engine.attach_multicast(self.qpn(), group))??;
+        groups.push(permit);
         drop(groups);
         self.join(group).inspect_err(|_| {
             // Undoes the attachment. The error to report is that of `join`.
