@@ -34,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) shared_memory: bool,
     /// `RXE_KEEPALIVE`: whether connections probe whether their peers still exist.
     pub(crate) keepalive: bool,
+    /// `RXE_REALTIME`: whether the device's threads may have a real-time priority.
+    pub(crate) realtime: bool,
     /// `RXE_GSO`: whether the kernel segments (GSO) and coalesces (GRO) packets.
     pub(crate) segmentation: bool,
     /// `RXE_PCAP`: the file to capture to, in which `%p` stands for the process ID.
@@ -66,6 +68,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     backend: chosen("RXE_BACKEND", &BackendKind::ALL.map(|kind| (kind.name(), kind))),
     shared_memory: chosen("RXE_SHM", &[("on", true), ("off", false)]),
     keepalive: chosen("RXE_KEEPALIVE", &[("on", true), ("off", false)]),
+    realtime: chosen("RXE_REALTIME", &[("on", true), ("off", false)]),
     segmentation: chosen("RXE_GSO", &[("on", true), ("off", false)]),
     pcap: var("RXE_PCAP"),
     faults: var("RXE_FAULT").map(|text| faults(&text, var("RXE_SEED").as_deref())).transpose(),

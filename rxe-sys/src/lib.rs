@@ -59,6 +59,9 @@ pub use netdev::NetDev;
 pub use per_process::PerProcess;
 pub use secure::has_gained_rights;
 pub use shared_fd::SharedFd;
-pub use thread::{lower_priority, on_own_stack, spawn_and_await, spawn_thread};
+pub use thread::{
+    is_ordinary, lower_priority, on_own_stack, set_ordinary, set_realtime, spawn_and_await,
+    spawn_thread,
+};
 pub use timer_fd::TimerFd;
 pub use token_fd::TokenFd;

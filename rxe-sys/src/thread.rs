@@ -1,7 +1,7 @@
 //! Threads of this library inside a program that does not know of them.
 
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::panic::resume_unwind;
 use std::sync::mpsc;
 use std::thread::{self, Builder, JoinHandle};
@@ -96,6 +96,44 @@ pub fn lower_priority() {
     const NICE: i32 = 10;
     // No privilege is needed to raise the nice value of one's own thread.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+}
+
+/// Returns whether the calling thread has the default scheduling policy, SCHED_OTHER. sched(7).
+pub fn is_ordinary() -> bool {
+    // SAFETY: `sched_getscheduler` reads no memory of the process.
+    unsafe { libc::sched_getscheduler(0) == libc::SCHED_OTHER }
+}
+
+/// Gives the calling thread the lowest real-time priority (SCHED_RR): it preempts ordinary threads
+/// as soon as it can run. Threads and processes that it starts are ordinary ones. sched(7).
+///
+/// # Errors
+/// EPERM without CAP_SYS_NICE, a limit of real-time priorities (RLIMIT_RTPRIO), or a share of the
+/// control group's real-time budget.
+pub fn set_realtime() -> io::Result<()> {
+    // SAFETY: `sched_get_priority_min` reads no memory of the process.
+    let lowest = unsafe { libc::sched_get_priority_min(libc::SCHED_RR) };
+    set_scheduler(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, lowest)
+}
+
+/// Undoes [`set_realtime`].
+///
+/// # Errors
+/// None that are known: the kernel permits a thread to lower its priority.
+pub fn set_ordinary() -> io::Result<()> {
+    // Without CAP_SYS_NICE, the kernel does not permit to clear SCHED_RESET_ON_FORK.
+    set_scheduler(libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
+}
+
+fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: `sched_param` consists of integers, for which zero is valid.
+    let mut param: libc::sched_param = unsafe { mem::zeroed() };
+    param.sched_priority = priority;
+    // SAFETY: `param` is valid for reads. 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Blocks all but the synchronous signals for the calling thread. Returns the previous mask.

@@ -256,6 +256,7 @@ fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
         ("RXE_SHM=never", "RXE_SHM=never means nothing: set it to on or off"),
         ("RXE_GSO=no", "RXE_GSO=no means nothing: set it to on or off"),
         ("RXE_KEEPALIVE=no", "RXE_KEEPALIVE=no means nothing: set it to on or off"),
+        ("RXE_REALTIME=no", "RXE_REALTIME=no means nothing: set it to on or off"),
         ("RXE_ACK=late", "RXE_ACK=late means nothing: set it to adaptive or prompt"),
         (
             "RXE_SOURCE_PORT=udp",

@@ -29,6 +29,9 @@ pub(crate) struct WireArgs {
     /// Hand packets to the system one by one: captures of the interface then show each of them
     #[arg(long, help_heading = OWN)]
     pub(crate) no_gso: bool,
+    /// Do not give the device's threads a real-time priority, where the process may have one
+    #[arg(long, help_heading = OWN)]
+    pub(crate) no_realtime: bool,
     /// Send all packets from this UDP port, for a firewall that wants one, or from one for each queue
     /// pair, so that receivers and networks spread them
     #[arg(long, value_name = "PORT|per-qp", default_value_t, hide_default_value = true, help_heading = OWN)]
@@ -148,7 +151,7 @@ impl WireArgs {
         }
         let mut options = OpenOptions::new(info.name()).address(ip).backend(self.backend);
         options = options.shared_memory(!self.no_shm).segmentation(!self.no_gso);
-        options = options.source_port(self.source_port);
+        options = options.source_port(self.source_port).realtime(!self.no_realtime);
         if let Some(bytes) = self.recv_buffer {
             options = options.recv_buffer(usize::try_from(bytes).unwrap_or(usize::MAX));
         }

@@ -50,6 +50,7 @@ pub struct OpenOptions {
     spread: Spread,
     environment: Environment,
     keepalive: bool,
+    realtime: bool,
 }
 
 impl Device {
@@ -101,6 +102,7 @@ impl OpenOptions {
             spread: Spread::Threads,
             environment: Environment::System,
             keepalive: true,
+            realtime: true,
         }
     }
 
@@ -227,6 +229,18 @@ impl OpenOptions {
         self
     }
 
+    /// Sets whether the device's threads may have a real-time priority (SCHED_RR, the lowest); the
+    /// default is on. sched(7).
+    ///
+    /// They then receive packets immediately, also while the program's threads poll memory on every
+    /// CPU. A thread that works for more than half of the time has an ordinary priority. Where the
+    /// process may not have real-time priorities (without CAP_SYS_NICE or RLIMIT_RTPRIO), the
+    /// option changes nothing.
+    pub fn realtime(mut self, on: bool) -> Self {
+        self.realtime = on;
+        self
+    }
+
     /// Sets the limits of objects' numbers and sizes ([`DeviceAttr`](super::DeviceAttr)), for a
     /// program that must not take more than its share.
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -339,6 +353,7 @@ impl OpenOptions {
             observers: self.observer.take().map(|observer| Arc::new(Observers::new(observer))),
             capture: capture.clone(),
             acks: self.acks,
+            realtime: self.realtime,
             environment: self.environment.clone(),
         };
         let memory = Arc::clone(&common.memory);
@@ -487,6 +502,7 @@ struct Common {
     observers: Option<Arc<Observers>>,
     capture: Option<PcapHandle>,
     acks: AckPolicy,
+    realtime: bool,
     environment: Environment,
 }
 
@@ -507,6 +523,7 @@ impl Common {
             events: Events::new(Arc::clone(&asyncs), self.capture.clone(), observers),
             asyncs,
             acks: self.acks,
+            realtime: self.realtime,
             environment: self.environment.clone(),
         })?;
         Ok((Arc::new(shard), groups))

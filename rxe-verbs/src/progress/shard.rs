@@ -71,6 +71,8 @@ pub(crate) struct Shard {
     unsent: UnsentRecord,
     /// All threads of this process share one CPU.
     pub(super) single_cpu: bool,
+    /// The driver may have a real-time priority.
+    pub(super) realtime: bool,
     environment: Environment,
     /// The observers that are told of events after the lock is released.
     observers: Option<Arc<Observers>>,
@@ -96,6 +98,8 @@ pub(crate) struct ShardParts {
     pub(crate) asyncs: Arc<AsyncEvents>,
     /// When acknowledgements leave.
     pub(crate) acks: AckPolicy,
+    /// Whether the driver may have a real-time priority.
+    pub(crate) realtime: bool,
     /// The source of time and randomness.
     pub(crate) environment: Environment,
 }
@@ -108,7 +112,7 @@ pub(crate) trait WakeAll: std::fmt::Debug + Send + Sync {
 
 impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self> {
-        let ShardParts { device, engine, backend, events, asyncs, acks, environment } = parts;
+        let ShardParts { device, engine, backend, events, asyncs, acks, realtime, environment } = parts;
         let unsent = UnsentRecord::take();
         let wakeups = Wakeups::new(&*backend, &environment)?;
         let doorbells = Arc::clone(engine.doorbells());
@@ -126,6 +130,7 @@ impl Shard {
             prompt: acks == AckPolicy::Prompt,
             unsent,
             single_cpu: thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1),
+            realtime,
             environment,
             observers,
             failed: OnceLock::new(),

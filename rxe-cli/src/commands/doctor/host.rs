@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
+use std::thread;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -102,6 +103,21 @@ pub(super) fn shared_memory() -> Vec<Finding> {
         }
     };
     vec![ring, directory]
+}
+
+/// Checks whether the threads of devices may have a real-time priority.
+pub(super) fn realtime() -> Finding {
+    const CHECK: &str = "real-time priority";
+    // The thread's priority ends with it.
+    let tried = thread::spawn(|| if rxe_sys::is_ordinary() { rxe_sys::set_realtime() } else { Ok(()) });
+    match tried.join() {
+        Ok(Ok(())) => Finding::ok(CHECK, "permitted: packets do not wait for programs that poll memory"),
+        _ => Finding::note(
+            CHECK,
+            "not permitted: if programs poll memory on every CPU, packets wait for milliseconds",
+            "run as root, or raise the limit RLIMIT_RTPRIO to 1 (ulimit -r 1)",
+        ),
+    }
 }
 
 /// Checks what restricts the system calls of this process. `opened` says that all devices could be

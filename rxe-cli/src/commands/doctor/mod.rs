@@ -60,6 +60,7 @@ fn check(offered: &[DeviceInfo]) -> Vec<Finding> {
     findings.extend(host::buffers());
     findings.extend(host::offloads(offered));
     findings.extend(host::shared_memory());
+    findings.push(host::realtime());
     findings.push(host::sandbox(opened));
     findings.extend(preload::check());
     findings.extend(host::backends(offered));

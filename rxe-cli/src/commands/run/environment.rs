@@ -46,6 +46,10 @@ pub(super) struct Settings {
     /// there: the program then hears of one that was killed only when a request to it fails
     #[arg(long)]
     no_keepalive: bool,
+    /// Do not give the threads of devices a real-time priority, where the process may have one: packets
+    /// then wait for a CPU while the program polls memory on all of them
+    #[arg(long)]
+    no_realtime: bool,
     /// Spread queue pairs over this many engines, each with a lock and a thread of its own, in turn by
     /// their completion queues. Without it each thread that makes queue pairs has an engine, and one more
     /// for each completion vector that it names, as long as there are CPUs
@@ -136,6 +140,9 @@ impl Settings {
         }
         if self.no_keepalive {
             variables.push(("RXE_KEEPALIVE", "off".into()));
+        }
+        if self.no_realtime {
+            variables.push(("RXE_REALTIME", "off".into()));
         }
         if let Some(count) = self.shards {
             variables.push(("RXE_SHARDS", count.to_string().into()));

@@ -185,6 +185,7 @@ impl Context {
             .ack_policy(CONFIG.acks)
             .source_port(CONFIG.source_port)
             .keepalive(CONFIG.keepalive)
+            .realtime(CONFIG.realtime)
             .segmentation(CONFIG.segmentation)
             .async_fd(Arc::clone(&self.asyncs))
             .on_event(Box::new(move |event| watch.event(event)));

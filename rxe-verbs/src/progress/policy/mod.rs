@@ -10,6 +10,7 @@
 //! - [`turn`]: how long a turn may be.
 //! - [`timers`]: when timers run, and when silence is not the peer's.
 //! - [`polling`]: when the driver polls instead of sleeping.
+//! - [`realtime`]: how long the driver may have a real-time priority.
 //!
 //! Guarantees, as long as the process runs and the socket accepts packets (`progress/invariants.rs`
 //! checks them with random programs in virtual time):
@@ -39,6 +40,7 @@
 mod acks;
 mod doorbell_batching;
 mod polling;
+mod realtime;
 mod reply_predictor;
 mod timers;
 mod turn;
@@ -51,6 +53,7 @@ pub(crate) use doorbell_batching::Post;
 #[cfg(test)]
 pub(super) use doorbell_batching::{BATCHES_IN_TIME, MAX_POST_WAIT, MAX_STREAM_WAIT};
 pub(super) use polling::AdaptivePolling;
+pub(super) use realtime::RealtimeShare;
 pub(crate) use reply_predictor::ReplyPredictor;
 pub(super) use reply_predictor::{MAX_REPLY_WAIT, PostContext, messages};
 pub(super) use timers::TimerGate;
