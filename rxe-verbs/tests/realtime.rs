@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use parking_lot::Mutex;
+use rxe_verbs::device::Device;
 
 /// Held by each test: all drivers of the process are counted.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -353,6 +353,7 @@ impl World {
             events: Events::new(Arc::clone(&asyncs), None, None),
             asyncs,
             acks: policy,
+            realtime: false,
             environment: Environment::Simulated(Arc::clone(&host) as Arc<dyn Simulation>),
         });
         let shard = shard.expect("a shard");

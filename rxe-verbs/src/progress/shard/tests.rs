@@ -90,6 +90,7 @@ fn shard_in(
         events: Events::new(Arc::clone(&asyncs), None, None),
         asyncs,
         acks: AckPolicy::Adaptive,
+        realtime: false,
         environment,
     })
     .unwrap()
