@@ -13,6 +13,8 @@ use rxe_core::types::Time;
 pub(in crate::progress) struct AdaptivePolling {
     /// When polling ends, unless a packet arrives. `None` while the driver does not poll.
     until: Option<Time>,
+    /// When the driver polled last.
+    polled: Time,
     /// The number of sleeps before the next poll.
     skip: u32,
     /// The value of `skip` after the next poll in vain.
@@ -25,6 +27,9 @@ impl AdaptivePolling {
     /// The longest yield of the CPU that does not count as contention. If the driver gets the CPU
     /// back later, other threads need it.
     const MAX_YIELD: Duration = Duration::from_micros(20);
+    /// The longest time between two polls that does not count as contention. A turn takes at most
+    /// 0.25 ms ([`super::TurnLimit`]).
+    const MAX_GAP: Duration = Duration::from_millis(1);
     /// The first value of `penalty`, its maximum, and its maximum under contention. There, packets
     /// that arrive while other threads run are received late.
     const PENALTY: u32 = 16;
@@ -32,7 +37,7 @@ impl AdaptivePolling {
     const MAX_PENALTY_SHARED: u32 = 8192;
 
     pub(in crate::progress) fn new() -> Self {
-        Self { until: None, skip: 0, penalty: Self::PENALTY }
+        Self { until: None, polled: Time::ZERO, skip: 0, penalty: Self::PENALTY }
     }
 
     /// Records that the driver has slept.
@@ -55,6 +60,11 @@ impl AdaptivePolling {
             self.until = None;
             return false;
         }
+        if self.until.is_some() && now.since(self.polled) > Self::MAX_GAP {
+            self.in_vain(8, Self::MAX_PENALTY_SHARED);
+            return false;
+        }
+        self.polled = now;
         if packets > 0 {
             if self.until.is_some() {
                 self.penalty = (self.penalty / 2).max(1);
@@ -109,6 +119,18 @@ mod tests {
         assert!(!polling.goes_on(0, true, at(59)));
         polling.slept();
         assert!(!polling.goes_on(1, true, at(100)), "the last try was in vain");
+    }
+
+    #[test]
+    fn a_driver_that_loses_the_cpu_while_it_polls_sleeps() {
+        let mut polling = AdaptivePolling::new();
+        assert!(polling.goes_on(1, true, AT));
+        assert!(!polling.goes_on(1, true, AT + Duration::from_micros(1001)));
+        let sleeps = std::iter::repeat_with(|| {
+            polling.slept();
+            polling.goes_on(1, true, AT + Duration::from_micros(1001))
+        });
+        assert_eq!(sleeps.take_while(|polls| !polls).count(), 127);
     }
 
     #[test]
