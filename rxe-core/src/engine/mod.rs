@@ -71,7 +71,7 @@ pub struct Engine {
     prefix: PrefixCache,
     ready: Ready,
     /// A ready QP has more to send than acknowledgements.
-    urgent: bool,
+    more_than_acks: bool,
     timers: Timers,
     peers: Peers,
     events: EventSink,
@@ -91,7 +91,7 @@ impl Engine {
             gsi: gsi::Gsi::default(),
             frame_prefetch: rx::FramePrefetch::default(),
             prefix: PrefixCache::default(),
-            urgent: false,
+            more_than_acks: false,
             timers: Timers::default(),
             peers: Peers::default(),
             events: EventSink::default(),
@@ -322,7 +322,7 @@ impl Engine {
             return;
         }
         let limits = self.send_limits();
-        let Self { qps, memory, events, timers, peers, ready, urgent, .. } = self;
+        let Self { qps, memory, events, timers, peers, ready, more_than_acks, .. } = self;
         // The deadline of a QP may have moved since its timer was armed; then the timer is armed anew.
         let mut guard = None;
         while let Some(qpn) = timers.pop_due(now) {
@@ -332,7 +332,7 @@ impl Engine {
                 let guard = guard.get_or_insert_with(|| memory.guard());
                 qp.handle_timeout(&mut Ctx::new(now, guard, events, limits));
             }
-            *urgent |= schedule(qp, limits, ready, timers, peers);
+            *more_than_acks |= schedule(qp, limits, ready, timers, peers);
         }
         debug_assert!(self.timers.next().is_none_or(|next| next > now), "all that is due is done");
         drop(guard);
@@ -345,7 +345,7 @@ impl Engine {
     /// because the peer has a timeout.
     pub fn can_wait(&self) -> bool {
         let news = self.gsi.has_mail() || self.events.has_first_packets();
-        !(self.urgent || news) && self.doorbells.is_empty()
+        !(self.more_than_acks || news) && self.doorbells.is_empty()
     }
 
     /// Returns when [`Engine::handle_timeout`] must be called. That call may find nothing to do.
@@ -400,11 +400,11 @@ impl Engine {
         let limits = self.send_limits();
         let guard = self.memory.guard();
         // Flushing adds completions, which may overflow another queue.
-        let Self { qps, events, ready, timers, peers, urgent, .. } = self;
+        let Self { qps, events, ready, timers, peers, more_than_acks, .. } = self;
         while std::mem::take(&mut events.overflowed) {
             for qp in qps.values_mut() {
                 if qp.fail_if_overflowed(&mut Ctx::new(now, &guard, events, limits)) {
-                    *urgent |= schedule(qp, limits, ready, timers, peers);
+                    *more_than_acks |= schedule(qp, limits, ready, timers, peers);
                 }
             }
         }
@@ -415,7 +415,7 @@ impl Engine {
         let limits = self.send_limits();
         if let Some(qp) = self.qps.get_mut(qpn) {
             let Self { ready, timers, peers, .. } = self;
-            self.urgent |= schedule(qp, limits, ready, timers, peers);
+            self.more_than_acks |= schedule(qp, limits, ready, timers, peers);
         }
     }
 }
@@ -441,7 +441,7 @@ fn schedule(
         timers.arm(&mut qp.scheduled.timer, deadline, qp.identity.qpn);
         debug_assert!(qp.scheduled.timer.is_some_and(|at| at <= deadline), "it is called in time");
     }
-    work.urgent
+    work.more_than_acks
 }
 
 /// Checks that one more object fits `limit`.

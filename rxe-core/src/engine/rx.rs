@@ -33,7 +33,7 @@ impl Engine {
             memory,
             events,
             ready,
-            urgent,
+            more_than_acks,
             timers,
             peers,
             gsi,
@@ -79,7 +79,7 @@ impl Engine {
             let qpn = packet.dest_qp();
             if current.as_ref().is_none_or(|qp| qp.identity.qpn != qpn) {
                 if let Some(before) = current {
-                    *urgent |= schedule(before, limits, ready, timers, peers);
+                    *more_than_acks |= schedule(before, limits, ready, timers, peers);
                 }
                 packet_prefetch.advance(index, qps);
                 let crowded = qps.is_crowded();
@@ -126,7 +126,7 @@ impl Engine {
             }
         }
         if let Some(last) = current {
-            *urgent |= schedule(last, limits, ready, timers, peers);
+            *more_than_acks |= schedule(last, limits, ready, timers, peers);
         }
         drop(guard);
         self.fail_behind_overflow(now);

@@ -74,7 +74,7 @@ pub(crate) struct Work {
     /// There is something to send.
     pub(crate) any: bool,
     /// There is more to send than acknowledgements, which may wait.
-    pub(crate) urgent: bool,
+    pub(crate) more_than_acks: bool,
 }
 
 /// Borrows the view of a QP. A macro, so that its two sides can still be borrowed mutably.
@@ -375,8 +375,8 @@ impl Qp {
         } else {
             self.cut_off || requests || self.recv.has_work()
         };
-        let urgent = cnp || self.cut_off || requests || !self.recv.can_wait();
-        Work { any: cnp || any, urgent }
+        let more_than_acks = cnp || self.cut_off || requests || !self.recv.can_wait();
+        Work { any: cnp || any, more_than_acks }
     }
 
     /// Ends a call into the QP: enters the error state if the call failed, and reports that the send

@@ -35,7 +35,7 @@ impl<C: Controller> Requester<C> {
             ctx.drop_packet(view, DropReason::ReservedSyndrome);
             return Ok(());
         }
-        self.control.unblock();
+        self.control.reopen();
         self.answered = true;
         let result = match packet.info().kind {
             OpKind::ReadResponse => self.data(view, ctx, packet),
@@ -82,7 +82,7 @@ impl<C: Controller> Requester<C> {
         if spans.and_then(|spans| bytes.write_to(&spans)).is_err() {
             return Ok(false);
         }
-        self.control.unblock();
+        self.control.reopen();
         self.answered = true;
         self.inflight.answered_in_part(count - 1);
         self.acknowledged(ctx, 1, count - 1);
@@ -148,7 +148,7 @@ impl<C: Controller> Requester<C> {
         packet: &Packet<'_>,
     ) -> Result<(), ConnectionError> {
         let psn = packet.psn();
-        if !self.in_turn(view, ctx, psn)? {
+        if !self.is_next_response(view, ctx, psn)? {
             return Ok(());
         }
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
@@ -178,7 +178,7 @@ impl<C: Controller> Requester<C> {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), ConnectionError> {
-        if !self.in_turn(view, ctx, packet.psn())? {
+        if !self.is_next_response(view, ctx, packet.psn())? {
             return Ok(());
         }
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
@@ -192,7 +192,7 @@ impl<C: Controller> Requester<C> {
 
     /// Acknowledges every request before the response's own. Returns whether the response is the next one
     /// expected; if not, the packet is dropped.
-    fn in_turn(
+    fn is_next_response(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
@@ -274,7 +274,7 @@ impl<C: Controller> Requester<C> {
         if self.control.on_acknowledged(ctx.now, acknowledged) {
             self.inflight.forward();
             if self.inflight.unacknowledged() > 0 {
-                self.control.on_sent(ctx.now, Sent { packets: 0, asks: false, timed: None });
+                self.control.on_sent(ctx.now, Sent { psns: 0, asks: false, timed: None });
             }
         }
     }

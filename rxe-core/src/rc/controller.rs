@@ -53,10 +53,10 @@ pub(crate) trait Controller: Debug + Default {
 
     /// An attempt to send, not in a pause, found nothing that may be sent. [`Controller::is_open`] is
     /// false until something happens that may change this.
-    fn block(&mut self);
+    fn note_idle(&mut self);
 
     /// Requests that had to wait may be sent.
-    fn unblock(&mut self);
+    fn reopen(&mut self);
 
     /// Returns whether [`Sent::timed`] is needed. Most connections never lose a packet, and time none.
     fn is_timing(&self) -> bool;
@@ -101,7 +101,7 @@ pub(crate) trait Controller: Debug + Default {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     /// How many PSNs they take.
-    pub(super) packets: u32,
+    pub(super) psns: u32,
     /// The last of them asks for a response.
     pub(super) asks: bool,
     /// The PSN of the last of them, if that asks for a response and was never sent before. `None`

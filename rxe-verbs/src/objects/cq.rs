@@ -169,9 +169,9 @@ impl CompletionQueue {
 
     /// Sends the acknowledgements of polled messages that must leave before the program goes on.
     #[inline]
-    fn acknowledge(&self) {
-        self.shard().acknowledge();
-        self.other_shards().for_each(Shard::acknowledge);
+    fn send_owed_acks(&self) {
+        self.shard().send_owed_acks();
+        self.other_shards().for_each(Shard::send_owed_acks);
     }
 
     /// Returns the engine's part of the queue.
@@ -262,7 +262,7 @@ impl CompletionQueue {
             }
         }
         if taken > 0 {
-            self.acknowledge();
+            self.send_owed_acks();
         }
         Ok(taken)
     }
@@ -401,7 +401,7 @@ impl CompletionQueue {
 
     /// Takes the oldest completion and acknowledges its message.
     fn take(&self) -> Option<Completion> {
-        self.next().inspect(|_| self.acknowledge())
+        self.next().inspect(|_| self.send_owed_acks())
     }
 
     fn check(&self) -> Result<()> {

@@ -19,7 +19,7 @@ impl Shard {
     /// at most [`MAX_REPLY_WAIT`], plus the time for which other threads have the CPU. Does nothing
     /// in a simulation, where no peer runs meanwhile.
     pub(crate) fn await_reply(&self, qpn: Qpn, predictor: &mut ReplyPredictor) {
-        if self.environment().is_turn_based() {
+        if self.environment().runs_to_completion() {
             return;
         }
         let began = self.environment().now();
@@ -35,7 +35,7 @@ impl Shard {
                 let present = core.engine.qp_msn(qpn)?;
                 let come = messages(msn, present) >= awaited;
                 if come {
-                    core.acks.came_in_a_post();
+                    core.ping_pong.came_in_a_post();
                 }
                 Some(come)
             });

@@ -10,7 +10,7 @@ use rxe_core::types::Time;
 
 use super::Shard;
 use super::policy::{AdaptivePolling, RealtimeShare};
-use super::shard::BUDGET;
+use super::shard::RX_BUDGET;
 use super::turn::{Backlog, Core};
 use super::wakeup::WokenBy;
 use crate::error::{Error, Result};
@@ -191,7 +191,7 @@ pub(super) fn turn(
     let turned = shard.turn_after(gone, |core| {
         let mut packets = 0;
         loop {
-            match core.receive(BUDGET, &shard.wakeups)? {
+            match core.receive(RX_BUDGET, &shard.wakeups)? {
                 0 => break,
                 n => packets += n,
             }
@@ -202,9 +202,9 @@ pub(super) fn turn(
         }
         core.refuse_mads();
         let plan = core.watchers.look(core.backlog == Backlog::Blocked, core.environment.now());
-        core.polled = polls(packets, plan.watches());
+        core.driver_polls = polls(packets, plan.watches());
         shard.apply(core, plan);
-        Ok(core.polled)
+        Ok(core.driver_polls)
     })?;
     shard.fail_on(turned)
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether a shard may have acknowledgements to send.
 #[derive(Debug)]
-pub(super) struct OwedAcks {
+pub(super) struct Owed {
     /// Packets have arrived whose acknowledgements may not have left.
     any: AtomicBool,
     /// The last of these packets came from this host.
@@ -13,7 +13,7 @@ pub(super) struct OwedAcks {
     flushes: AtomicU64,
 }
 
-impl OwedAcks {
+impl Owed {
     pub(super) const fn new() -> Self {
         let (any, local) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { any, local, flushes: AtomicU64::new(0) }

@@ -13,7 +13,7 @@
 //! | [`Shard::bare`] | yes | yes | no | yes |
 //! | [`Shard::bare_within`] | yes | for a given time | no | yes |
 //!
-//! [`Shard::acknowledge`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others'
+//! [`Shard::send_owed_acks`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others'
 //! doorbells is to send the requests that other threads posted while this thread had the lock.
 //! After a post that waits, those requests wait too, as long as
 //! [`DoorbellBatching`](super::policy::DoorbellBatching) decides; then the driver turns the engine.
@@ -47,7 +47,7 @@ use crate::os::Environment;
 
 /// Packets received in one step, before the responses to them are sent. Few enough for a caller to
 /// see its completions soon, and for a peer to see acknowledgements before its window is used up.
-pub(super) const BUDGET: usize = 64;
+pub(super) const RX_BUDGET: usize = 64;
 
 /// The most packets whose acknowledgements may wait. With more, the peer may need the
 /// acknowledgements to continue.
@@ -64,7 +64,7 @@ pub(crate) struct Shard {
     pub(super) wakeups: Wakeups,
     pub(super) stop: AtomicBool,
     /// A request that must leave immediately was left to the thread that had the lock.
-    urgent: AtomicBool,
+    left_to_holder: AtomicBool,
     asyncs: Arc<AsyncEvents>,
     /// The policy is [`AckPolicy::Prompt`]: acknowledgements leave before completions are seen.
     prompt: bool,
@@ -125,7 +125,7 @@ impl Shard {
             doorbells,
             wakeups,
             stop: AtomicBool::new(false),
-            urgent: AtomicBool::new(false),
+            left_to_holder: AtomicBool::new(false),
             asyncs,
             prompt: acks == AckPolicy::Prompt,
             unsent,
@@ -192,7 +192,7 @@ impl Shard {
         // The shard may have failed while this thread waited for the lock.
         self.check()?;
         prepare(core);
-        if core.backlog == Backlog::Acks || self.unsent.doorbells.any() {
+        if core.backlog == Backlog::Acks || self.unsent.waiting_posts.any() {
             // `f` may destroy the queue pair whose acknowledgements or posts wait.
             self.end_turn(core, false)?;
         }
@@ -204,7 +204,7 @@ impl Shard {
     /// thread has the lock.
     ///
     /// In a ping-pong, acknowledgements wait for the caller's next post or the next such turn. If
-    /// neither comes, the driver sends them ([`super::policy::Acks`]).
+    /// neither comes, the driver sends them ([`super::policy::PingPong`]).
     pub(crate) fn turn_if_free<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
         self.check_own()?;
         let Some(mut core) = self.try_lock() else { return Ok(None) };
@@ -215,7 +215,7 @@ impl Shard {
         }
         core.watchers.turned_inline();
         core.batching.polled();
-        let received = core.receive(BUDGET, &self.wakeups);
+        let received = core.receive(RX_BUDGET, &self.wakeups);
         let later = self.acks_wait(&mut core, &received);
         let ended = self.end_turn(&mut core, later);
         let congested = core.backlog == Backlog::Congested;
@@ -235,17 +235,17 @@ impl Shard {
     /// on this host never wait: writing them into a ring costs no system call. In a simulation none
     /// wait.
     fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
-        if self.environment.is_turn_based() {
+        if self.environment.runs_to_completion() {
             return false;
         }
         match received {
-            Ok(0) => core.acks.polled_in_vain() && core.backlog == Backlog::Acks,
+            Ok(0) => core.ping_pong.polled_in_vain() && core.backlog == Backlog::Acks,
             Ok(1..=MAX_WAITING_ACKS) => {
                 core.backlog == Backlog::Nothing
-                    && !self.unsent.acks.any_local()
+                    && !self.unsent.owed.any_local()
                     && core.engine.can_wait()
                     && core.engine.has_transmit_work()
-                    && core.acks.wait(self.environment.now())
+                    && core.ping_pong.defers_acks(self.environment.now())
             }
             _ => false,
         }
@@ -255,19 +255,19 @@ impl Shard {
     /// is on this host, where sending costs no system call, or if the device was opened with
     /// [`AckPolicy::Prompt`].
     #[inline]
-    pub(crate) fn acknowledge(&self) {
-        let acks = &self.unsent.acks;
-        if acks.any_local() || self.prompt && acks.any() {
-            self.send_acks();
+    pub(crate) fn send_owed_acks(&self) {
+        let owed = &self.unsent.owed;
+        if owed.any_local() || self.prompt && owed.any() {
+            self.drain_owed_acks();
         }
     }
 
     #[cold]
-    fn send_acks(&self) {
+    fn drain_owed_acks(&self) {
         // One call may not do: another thread may be in the middle of a turn, or a turn was cut
         // short.
         for _ in 0..TURNS_FOR_OTHERS {
-            if !self.unsent.acks.any() || self.with(|_| ()).is_err() {
+            if !self.unsent.owed.any() || self.with(|_| ()).is_err() {
                 return;
             }
         }
@@ -300,9 +300,9 @@ impl Shard {
         self.answer_doorbells_by(|| {
             self.try_lock().or_else(|| {
                 // As with the doorbells: either the holder sees this flag after it has unlocked
-                // (`Shard::was_urged`), or this thread finds the lock free, or taken by a later
-                // holder, which sends.
-                self.urgent.store(true, Ordering::Release);
+                // (`Shard::was_left_a_request`), or this thread finds the lock free, or taken by a
+                // later holder, which sends.
+                self.left_to_holder.store(true, Ordering::Release);
                 fence(Ordering::SeqCst);
                 self.try_lock()
             })
@@ -311,9 +311,9 @@ impl Shard {
 
     /// Returns whether another thread has left an urgent request to this thread. Called after this
     /// thread has released the lock.
-    fn was_urged(&self) -> bool {
+    fn was_left_a_request(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.urgent.load(Ordering::Acquire)
+        self.left_to_holder.load(Ordering::Acquire)
     }
 
     fn answer_doorbells_by<'a>(&'a self, lock: impl Fn() -> Option<Locked<'a>>) {
@@ -343,8 +343,8 @@ impl Shard {
     /// next turn of any thread, or with a turn of the driver.
     #[inline]
     pub(crate) fn posted(&self, post: &Post) -> bool {
-        let may_wait = !post.goes_at_once() && !self.environment.is_turn_based();
-        if may_wait && self.unsent.doorbells.join(post.packets) {
+        let may_wait = !post.goes_at_once() && !self.environment.runs_to_completion();
+        if may_wait && self.unsent.waiting_posts.join(post.packets) {
             return false;
         }
         if may_wait
@@ -353,7 +353,7 @@ impl Shard {
         {
             if core.posts_wait(post, &self.wakeups) {
                 drop(core);
-                if self.was_urged() {
+                if self.was_left_a_request() {
                     self.answer_doorbells();
                 }
                 return false;
@@ -377,8 +377,8 @@ impl Shard {
             core.wakeup_state.set_timer(&self.wakeups, self.environment.now() + TICK);
         } else {
             // Cleared before the doorbells are taken, so that the urgent request is among them.
-            if self.urgent.load(Ordering::Relaxed) {
-                self.urgent.swap(false, Ordering::AcqRel);
+            if self.left_to_holder.load(Ordering::Relaxed) {
+                self.left_to_holder.swap(false, Ordering::AcqRel);
             }
             sent = core.transmit();
         }
@@ -397,7 +397,7 @@ impl Shard {
     /// Applies a decision of [`super::policy`]. Does nothing in a simulation, where no thread
     /// sleeps on sockets.
     pub(super) fn apply(&self, core: &mut Core, plan: Plan) {
-        if self.environment.is_turn_based() {
+        if self.environment.runs_to_completion() {
             return;
         }
         core.set_interest(&self.wakeups, plan.interest);

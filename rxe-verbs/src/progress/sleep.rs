@@ -14,7 +14,7 @@ use rxe_sys::EventFd;
 
 use super::Shard;
 use super::policy::Interest;
-use super::shard::BUDGET;
+use super::shard::RX_BUDGET;
 use super::turn::Backlog;
 use crate::error::{Error, Result};
 use crate::os::until;
@@ -44,7 +44,7 @@ impl Shard {
             None => self.check().map(|()| None),
             found => Ok(found),
         };
-        self.turn(BUDGET)?;
+        self.turn(RX_BUDGET)?;
         if let Some(host) = self.environment().simulation() {
             loop {
                 if let Some(found) = look()? {
@@ -78,7 +78,7 @@ impl Shard {
                 Err(e) => return Err(Error::io("sleep in poll", e)),
             }
             if leads && fds[1..].iter().any(|fd| !fd.revents().is_empty()) {
-                self.turn(BUDGET)?;
+                self.turn(RX_BUDGET)?;
             }
         }
     }

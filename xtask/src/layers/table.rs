@@ -179,7 +179,7 @@ pub const LAYERS: &[Layers] = &[
             &["refuser", "turn"],
             &["wakeup"],
             &["at_exit", "manager"],
-            &["doorbells", "owed"],
+            &["owed", "waiting_posts"],
             &["policy"],
         ],
     },

@@ -252,8 +252,8 @@ impl QueuePair {
         } else {
             None
         };
-        let urgent = posted.urgent || predictor.as_ref().is_some_and(|a| a.is_ping_pong());
-        let post = Post { urgent, ..posted }.on(&self.handle);
+        let must_leave = posted.must_leave || predictor.as_ref().is_some_and(|a| a.is_ping_pong());
+        let post = Post { must_leave, ..posted }.on(&self.handle);
         if self.shard().posted(&post)
             && let Some(predictor) = &mut predictor
         {
