@@ -15,7 +15,7 @@ pub(crate) use self::notify::ChannelEvents;
 use self::notify::Notifier;
 use crate::device::{Device, ShardSet};
 use crate::error::{Error, Result};
-use crate::faults::SlowCq;
+use crate::faults::DelayedCq;
 use crate::observe::{Counted, Permit, UseCounters, UseCounts, Used, closed};
 use crate::os::now;
 use crate::progress::{POLLS_BEFORE_YIELD, Shard, WakeAll, Waker};
@@ -40,7 +40,7 @@ struct CqInner {
     queue: Arc<queue::CompletionQueue>,
     notifier: Arc<Notifier>,
     /// Delays completions; present only with injected faults.
-    slow: Option<Arc<SlowCq>>,
+    delayed: Option<Arc<DelayedCq>>,
     uses: Arc<UseCounters>,
     _permit: Permit,
 }
@@ -75,12 +75,12 @@ impl CompletionQueue {
         device.shard().check()?;
         check_depth(&device, depth)?;
         let permit = device.resources().cqs.take()?;
-        let slow = device.faults().and_then(|faults| SlowCq::new(&faults.verbs));
-        let (slow, wakes) = slow.map(|(slow, wakes)| (Arc::new(slow), wakes)).unzip();
+        let delayed = device.faults().and_then(|faults| DelayedCq::new(&faults.verbs));
+        let (delayed, wakes) = delayed.map(|(delayed, wakes)| (Arc::new(delayed), wakes)).unzip();
         let inner = Arc::new_cyclic(|owner| {
             let notifier = Arc::new(Notifier::new(owner, channel));
-            let notify: Arc<dyn Notify> = match &slow {
-                Some(slow) => Arc::clone(slow) as Arc<dyn Notify>,
+            let notify: Arc<dyn Notify> = match &delayed {
+                Some(delayed) => Arc::clone(delayed) as Arc<dyn Notify>,
                 None => notifier.clone(),
             };
             let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
@@ -90,13 +90,13 @@ impl CompletionQueue {
                 vector: AtomicU32::new(0),
                 queue,
                 notifier,
-                slow,
+                delayed,
                 uses: Arc::default(),
                 _permit: permit,
             }
         });
         if let Some(wakes) = wakes {
-            SlowCq::start(wakes, Arc::downgrade(&inner.notifier))?;
+            DelayedCq::start(wakes, Arc::downgrade(&inner.notifier))?;
         }
         let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
         inner.device.shard().enroll(inner.queue.id(), &notifier);
@@ -113,8 +113,8 @@ impl CompletionQueue {
     /// Drops the delayed completions of a queue pair that was reset or destroyed. The engine has
     /// already removed those in the queue.
     pub(crate) fn discard(&self, qpn: Qpn) {
-        if let Some(slow) = &self.inner.slow {
-            slow.discard(qpn);
+        if let Some(delayed) = &self.inner.delayed {
+            delayed.discard(qpn);
         }
     }
 
@@ -379,9 +379,9 @@ impl CompletionQueue {
     /// Takes the oldest completion, unless a fault delays it.
     #[inline]
     fn next(&self) -> Option<Completion> {
-        let next = match &self.inner.slow {
+        let next = match &self.inner.delayed {
             None => self.inner.queue.poll(),
-            Some(slow) => slow.poll(&self.inner.queue),
+            Some(delayed) => delayed.poll(&self.inner.queue),
         };
         if next.as_ref().is_some_and(|completion| completion.status != Status::Success) {
             self.inner
@@ -394,8 +394,8 @@ impl CompletionQueue {
 
     fn arm_queue(&self, arm: Arm) {
         self.inner.queue.arm(arm);
-        if let Some(slow) = &self.inner.slow {
-            slow.armed(&self.inner.queue);
+        if let Some(delayed) = &self.inner.delayed {
+            delayed.armed(&self.inner.queue);
         }
     }
 

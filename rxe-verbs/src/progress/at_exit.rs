@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::owed::Owed;
 use super::waiting_posts::WaitingPosts;
-use crate::event::is_any_untold;
+use crate::event::has_undelivered_events;
 use crate::os::now;
 
 /// The longest time that an ending process waits: on a busy host the driver may have to wait for a
@@ -44,7 +44,7 @@ pub fn flush_before_exit() {
         let owes =
             || record.owed.any() && record.owed.flushes() == before || record.waiting_posts.any();
         // Errors of the last turn are explained after the turn.
-        while owes() || is_any_untold() {
+        while owes() || has_undelivered_events() {
             if now() >= *deadline.get_or_insert_with(|| now() + MAX_WAIT) {
                 return;
             }

@@ -25,8 +25,8 @@ impl Shard {
         let began = self.environment().now();
         let look = move |core: &mut Core| (core.engine.qp_msn(qpn), core.received);
         let seen = self
-            .bare_within(Duration::ZERO, look)
-            .or_else(|| self.bare_within(predictor.turn_wait()?, look));
+            .with_lock_within(Duration::ZERO, look)
+            .or_else(|| self.with_lock_within(predictor.turn_wait()?, look));
         let Some((Some(msn), received)) = seen else { return };
         let post = PostContext { msn, received, now: began, single_cpu: self.single_cpu };
         let Some(awaited) = predictor.posted(&post) else { return };

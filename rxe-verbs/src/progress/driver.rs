@@ -94,7 +94,7 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
         // interface.
         let may_poll = !turns.is_multiple_of(1024);
         let polls = turn(shard, woken.timer, |packets, alone| {
-            polling.goes_on(packets, alone, now()) && may_poll
+            polling.may_continue(packets, alone, now()) && may_poll
         })?;
         woken = WokenBy::default();
         if !polls {
@@ -185,7 +185,7 @@ pub(super) fn turn(
 ) -> Result<bool> {
     let gone = |core: &mut Core| {
         if timer {
-            core.timer_gone();
+            core.timer_fired();
         }
     };
     let turned = shard.turn_after(gone, |core| {
@@ -196,7 +196,8 @@ pub(super) fn turn(
                 n => packets += n,
             }
             core.transmit()?;
-            if core.backlog == Backlog::CutShort || !core.limit.goes_on(core.environment.now()) {
+            if core.backlog == Backlog::CutShort || !core.limit.may_continue(core.environment.now())
+            {
                 break;
             }
         }

@@ -10,8 +10,8 @@
 //! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; acks may wait | yes |
 //! | [`Shard::posted`] | if it is free | no | sends; small posts may wait | yes, unless its post waits |
 //! | [`Shard::answer_doorbells`] | if a doorbell was rung, and it is free | no | sends | yes |
-//! | [`Shard::bare`] | yes | yes | no | yes |
-//! | [`Shard::bare_within`] | yes | for a given time | no | yes |
+//! | [`Shard::with_lock`] | yes | yes | no | yes |
+//! | [`Shard::with_lock_within`] | yes | for a given time | no | yes |
 //!
 //! [`Shard::send_owed_acks`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others'
 //! doorbells is to send the requests that other threads posted while this thread had the lock.
@@ -112,7 +112,8 @@ pub(crate) trait WakeAll: std::fmt::Debug + Send + Sync {
 
 impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self> {
-        let ShardParts { device, engine, backend, events, asyncs, acks, realtime, environment } = parts;
+        let ShardParts { device, engine, backend, events, asyncs, acks, realtime, environment } =
+            parts;
         let unsent = UnsentRecord::take();
         let wakeups = Wakeups::new(&*backend, &environment)?;
         let doorbells = Arc::clone(engine.doorbells());
@@ -216,7 +217,7 @@ impl Shard {
         core.watchers.turned_inline();
         core.batching.polled();
         let received = core.receive(RX_BUDGET, &self.wakeups);
-        let later = self.acks_wait(&mut core, &received);
+        let later = self.may_defer_acks(&mut core, &received);
         let ended = self.end_turn(&mut core, later);
         let congested = core.backlog == Backlog::Congested;
         let seen = look(&mut core);
@@ -234,7 +235,7 @@ impl Shard {
     /// Returns whether acknowledgements of received packets wait for the next post. Those to a peer
     /// on this host never wait: writing them into a ring costs no system call. In a simulation none
     /// wait.
-    fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
+    fn may_defer_acks(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
         if self.environment.runs_to_completion() {
             return false;
         }
@@ -343,7 +344,7 @@ impl Shard {
     /// next turn of any thread, or with a turn of the driver.
     #[inline]
     pub(crate) fn posted(&self, post: &Post) -> bool {
-        let may_wait = !post.goes_at_once() && !self.environment.runs_to_completion();
+        let may_wait = !post.leaves_immediately() && !self.environment.runs_to_completion();
         if may_wait && self.unsent.waiting_posts.join(post.packets) {
             return false;
         }
@@ -351,7 +352,7 @@ impl Shard {
             && let Some(mut core) = self.try_lock()
             && self.failed.get().is_none()
         {
-            if core.posts_wait(post, &self.wakeups) {
+            if core.try_defer_post(post, &self.wakeups) {
                 drop(core);
                 if self.was_left_a_request() {
                     self.answer_doorbells();
@@ -417,16 +418,16 @@ impl Shard {
     }
 
     /// Takes the lock and calls `f` without a turn. Works after a failure too, for cleaning up.
-    pub(super) fn bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+    pub(super) fn with_lock<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         let value = f(&mut self.lock());
         self.answer_doorbells();
         value
     }
 
-    /// Like [`Shard::bare`], if the lock becomes free within `timeout`; otherwise returns `None`.
+    /// Like [`Shard::with_lock`], if the lock becomes free within `timeout`; otherwise returns `None`.
     /// The lock never becomes free in a signal handler that interrupts its holder. Returns `None`
     /// in a forked child too.
-    pub(crate) fn bare_within<R>(
+    pub(crate) fn with_lock_within<R>(
         &self,
         timeout: Duration,
         f: impl FnOnce(&mut Core) -> R,
@@ -452,7 +453,7 @@ impl Shard {
         const TIMEOUT: Duration = Duration::from_millis(500);
         if let Some(observers) = &self.observers {
             // The turn in which the request failed may not have ended yet.
-            self.bare_within(TIMEOUT, |_| ());
+            self.with_lock_within(TIMEOUT, |_| ());
             observers.wait(TIMEOUT);
         }
     }
@@ -472,7 +473,7 @@ impl Shard {
         if !self.is_own() {
             return Default::default();
         }
-        self.bare(|core| (core.engine.counters().clone(), core.backend.counters()))
+        self.with_lock(|core| (core.engine.counters().clone(), core.backend.counters()))
     }
 
     /// Takes the log of events for a person; empty in a forked child.
@@ -480,7 +481,7 @@ impl Shard {
         if !self.is_own() {
             return Log::default();
         }
-        self.bare(|core| core.events.take_log())
+        self.with_lock(|core| core.events.take_log())
     }
 
     /// Destroys a queue pair, even after a failure. Not for a forked child. Returns memberships of
@@ -491,7 +492,7 @@ impl Shard {
             core.leave_groups()
         });
         destroyed.unwrap_or_else(|_| {
-            self.bare(|core| core.destroy_qp(qpn));
+            self.with_lock(|core| core.destroy_qp(qpn));
             Vec::new()
         })
     }

@@ -92,13 +92,13 @@ struct Waiting<'s> {
 
 impl<'s> Waiting<'s> {
     fn take(shard: &'s Shard) -> Self {
-        shard.bare(|core| core.watchers.enter());
+        shard.with_lock(|core| core.watchers.enter());
         Self { shard, leads: false }
     }
 
     /// Becomes the leader, if there is none.
     fn lead(&mut self) {
-        self.leads = self.shard.bare(|core| {
+        self.leads = self.shard.with_lock(|core| {
             let leads = core.watchers.lead();
             if leads && core.backlog != Backlog::Blocked {
                 core.set_interest(&self.shard.wakeups, Interest::None);
@@ -110,7 +110,7 @@ impl<'s> Waiting<'s> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.shard.bare(|core| {
+        self.shard.with_lock(|core| {
             let blocked = core.backlog == Backlog::Blocked;
             let now = core.environment.now();
             if let Some(plan) = core.watchers.leave(self.leads, blocked, now) {

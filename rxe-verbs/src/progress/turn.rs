@@ -150,7 +150,7 @@ impl Core {
     }
 
     /// Begins to receive for what the device has leased since the last call.
-    pub(crate) fn take_up(&mut self) -> Result<(), NetError> {
+    pub(crate) fn add_leased_blocks(&mut self) -> Result<(), NetError> {
         self.backend.sharing().map_or(Ok(()), |sharing| sharing.take_up())
     }
 
@@ -226,15 +226,15 @@ impl Core {
     }
 
     /// Records that the driver's timer has fired.
-    pub(super) fn timer_gone(&mut self) {
-        if self.wakeup_state.timer_gone(self.environment.now()) {
+    pub(super) fn timer_fired(&mut self) {
+        if self.wakeup_state.timer_fired(self.environment.now()) {
             self.batching.timed_out();
         }
     }
 
     /// Returns whether a post may wait for the next one. If so, the driver's timer is set, and
     /// `WaitingPosts::join` lets more posts wait.
-    pub(super) fn posts_wait(&mut self, post: &Post, wakeups: &Wakeups) -> bool {
+    pub(super) fn try_defer_post(&mut self, post: &Post, wakeups: &Wakeups) -> bool {
         let time = self.environment.now();
         self.limit.note(Some(time));
         if self.unsent.waiting_posts.any() {
@@ -261,8 +261,8 @@ impl Core {
             let timers = std::mem::take(&mut self.cm_timers);
             let mut exchange = |cm: &mut dyn ConnectionManager, engine: &mut Engine| {
                 if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
-                    let questions = self.backend.sharing().and_then(Sharing::peer_probes);
-                    cm.exchange_questions(engine, questions);
+                    let probes = self.backend.sharing().and_then(Sharing::peer_probes);
+                    cm.exchange_probes(engine, probes);
                 }
             };
             exchange(&mut **cm, &mut self.engine);
@@ -309,7 +309,7 @@ impl Core {
             if limits != *self.batch.limits() && self.batch.is_empty() {
                 self.batch = TxBatch::new(limits);
             }
-            if self.has_work() && !self.limit.goes_on(self.environment.now()) {
+            if self.has_work() && !self.limit.may_continue(self.environment.now()) {
                 self.backlog = Backlog::CutShort;
                 break;
             }

@@ -68,7 +68,7 @@ impl Post {
     }
 
     /// Returns whether the post is too large to wait, or must leave.
-    pub(in crate::progress) fn goes_at_once(&self) -> bool {
+    pub(in crate::progress) fn leaves_immediately(&self) -> bool {
         self.must_leave || self.packets >= Self::MAX_PACKETS
     }
 
@@ -115,7 +115,7 @@ impl DoorbellBatching {
             return false;
         }
         self.streak = (self.streak + 1).min(STREAM_POSTS);
-        let waits = self.streak == STREAM_POSTS && !post.goes_at_once();
+        let waits = self.streak == STREAM_POSTS && !post.leaves_immediately();
         if waits {
             self.waiting = Some(now);
         }

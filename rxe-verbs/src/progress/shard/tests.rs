@@ -185,7 +185,7 @@ fn begin_stream_until(shard: &Shard, qp: &QpHandle, begun: impl Fn() -> bool) ->
         .find(|_| {
             // So that the stream continues however long this thread did not run since the last
             // post.
-            shard.bare(|core| core.batching.polled());
+            shard.with_lock(|core| core.batching.polled());
             post(shard, qp, false);
             begun()
         })
@@ -256,7 +256,7 @@ fn the_backend_is_told_of_a_driver_that_sleeps_and_not_of_one_that_polls() {
         assert_eq!((turned.unwrap(), is_watched()), (polls, !polls));
     }
     driver::turn(&shard, false, |_, _| true).unwrap();
-    shard.bare(|core| {
+    shard.with_lock(|core| {
         core.watchers.enter();
         assert!(core.watchers.lead());
         core.set_interest(&shard.wakeups, Interest::None);
@@ -316,7 +316,7 @@ fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
     let shard = shard_written_to(&owed);
     let (qp, _cq) = connected_qp(&shard, QpType::Rc);
     let qpn = qp.qpn();
-    let msn = || shard.bare(|core| core.engine.qp_msn(qpn)).unwrap();
+    let msn = || shard.with_lock(|core| core.engine.qp_msn(qpn)).unwrap();
     let mut predictor = ReplyPredictor::default();
     owed.store(1, Ordering::Relaxed);
     shard.await_reply(qpn, &mut predictor);
@@ -349,7 +349,7 @@ fn a_post_before_the_end_of_the_turn_that_has_brought_the_message_is_of_the_ping
     let sleeps = || std::fs::read_to_string(&poster).unwrap().contains(") S ");
     thread::scope(|scope| {
         scope.spawn(|| {
-            shard.bare(|_| {
+            shard.with_lock(|_| {
                 turning.store(true, Ordering::Relaxed);
                 while !sleeps() {
                     thread::yield_now();
@@ -428,7 +428,7 @@ fn no_post_is_stranded_while_others_wait() {
     let post_burst = |t, round: u64, qp: &QpHandle| {
         // One thread sometimes pauses for longer than a stream lasts.
         if t > 0 || !round.is_multiple_of(8) {
-            shard.bare(|core| core.batching.polled());
+            shard.with_lock(|core| core.batching.polled());
         }
         (0..BURST).for_each(|_| post(&shard, qp, false));
     };
@@ -580,7 +580,7 @@ fn timers_of_the_connection_manager_run_after_the_input_and_late_ones_are_excuse
     let shard = shard();
     let told = || {
         let take = |cm: &mut DueCm, _| cm.0.clone();
-        shard.bare(|core| core.with_cm(|| Ok(DueCm::default()), take)).unwrap()
+        shard.with_lock(|core| core.with_cm(|| Ok(DueCm::default()), take)).unwrap()
     };
     assert_eq!(told(), []);
     // A call such as a post reads no input.
@@ -653,7 +653,7 @@ fn a_forked_child_waits_for_no_lock_of_its_parent() {
             let refused = forked(shard.with(|_| ()).err())
                 && forked(shard.turn_if_free(|_| ()).err())
                 && forked(shard.check().err())
-                && shard.bare_within(Duration::from_secs(60), |_| ()).is_none();
+                && shard.with_lock_within(Duration::from_secs(60), |_| ()).is_none();
             let nothing = shard.counters().0.rcvd_pkts == 0 && shard.take_log().is_empty();
             libc::_exit(i32::from(!(refused && nothing)));
         }
