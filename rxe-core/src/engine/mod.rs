@@ -52,7 +52,7 @@ use ready::Ready;
 use table::QpTable;
 use timer::Timers;
 
-/// How many turns before its own a queue pair is prefetched.
+/// How many other queue pairs come between the prefetch of a queue pair and its use.
 const PREFETCH_DISTANCE: usize = Frame::PREFETCH_DISTANCE / 2;
 
 /// All queue pairs of a shard. Takes frames and the time, and produces packets, completions and
@@ -436,7 +436,7 @@ fn schedule(
     if work.any {
         ready.push(&mut qp.scheduled, qp.identity.qpn);
     }
-    debug_assert!(qp.scheduled.ready || !work.any, "a QP with work gets its turn");
+    debug_assert!(qp.scheduled.ready || !work.any, "a QP with work is in the list");
     if let Some(deadline) = qp.deadline() {
         timers.arm(&mut qp.scheduled.timer, deadline, qp.identity.qpn);
         debug_assert!(qp.scheduled.timer.is_some_and(|at| at <= deadline), "it is called in time");

@@ -219,8 +219,9 @@ impl Arrival<'_> {
         Ok(())
     }
 
-    /// Checks the ICRC. Where the socket hides the IPv4 ID, the first guess is the packet's index in its
-    /// buffer: a sender whose kernel segments counts IDs from 0 in each buffer.
+    /// Checks the ICRC. Where the socket hides the IPv4 ID, the packet's index in its buffer is tried
+    /// first, which is fast: a sender whose kernel segments counts IDs from 0 in each buffer. Any other
+    /// ID is accepted too.
     #[inline]
     fn check_icrc(&self) -> Result<(), DropReason> {
         let check = |(prefix, index): (&Prefix, u16)| prefix.nth(index).check(self.packet.bytes());

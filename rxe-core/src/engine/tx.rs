@@ -1,5 +1,5 @@
-//! Sending: takes doorbells, and lets ready queue pairs send in turn. Each turn has a budget, so that a
-//! QP with a gigabyte to send does not hold up one with eight bytes.
+//! Sending: takes doorbells, and lets ready queue pairs send, one after another. Each has a budget, so
+//! that a QP with a gigabyte to send does not hold up one with eight bytes.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use crate::service::{Ctx, SendLimits};
 use crate::types::{Qpn, Time};
 use crate::wire::{Direct, TxBatch};
 
-/// Packets that a QP may send in one turn: as many as one system call sends.
+/// Packets that a QP may send before the next QP sends: as many as one system call sends.
 const TX_BUDGET_PER_QP: usize = 64;
 /// How many doorbells are taken together, so that their QPs can be prefetched.
 const DOORBELL_BATCH: usize = 16;
@@ -49,8 +49,8 @@ impl Engine {
         self.more_than_acks = !self.ready.is_empty() || self.gsi.has_work();
     }
 
-    /// Lets ready queue pairs send in turn ([`Qp::transmit`]). The memory table is locked once for all
-    /// of them.
+    /// Lets ready queue pairs send, one after another ([`Qp::transmit`]). The memory table is locked once
+    /// for all of them.
     fn transmit_ready(
         &mut self,
         now: Time,
@@ -65,6 +65,8 @@ impl Engine {
                 self.qps.prefetch(next);
             }
             let Some(qp) = self.qps.get_mut(qpn) else { continue };
+            // No congestion control: queue pairs to one address divide one window, by their packets in
+            // flight (their weights), because all of these packets arrive in one receive buffer.
             let all = self.config.shared_window(qp.attr().path_mtu);
             let peer_window = self.peers.peer_window(&qp.scheduled, all);
             debug_assert!(peer_window > 0, "each QP gets on");

@@ -44,8 +44,8 @@ pub(crate) struct Qp {
     congestion: Congestion,
     /// Pacing stopped the last attempt to send before it looked for requests.
     cut_off: bool,
-    /// Requests used up the batch or the pace before all responses were sent. The next turn sends only
-    /// responses, so that requests cannot starve them.
+    /// Requests used up the batch or the pace before all responses were sent. The next call of
+    /// [`Qp::transmit`] sends only responses, so that requests cannot starve them.
     responses_wait: bool,
     /// The first packet of the peer has arrived.
     established: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Scheduled {
     pub(crate) timer: Option<Time>,
 }
 
-/// What a QP would send if it had its turn.
+/// What a QP would send now.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     /// There is something to send.

@@ -18,8 +18,7 @@ pub struct Doorbells {
 }
 
 impl Doorbells {
-    /// Stands for all queue pairs of a completion queue that has overflowed. No queue pair has this
-    /// number.
+    /// In place of a QPN: a completion queue has overflowed. No queue pair has this number.
     pub(crate) const CQ_OVERFLOW: Qpn = Qpn::SMI;
 
     /// Returns whether no doorbell is pending.

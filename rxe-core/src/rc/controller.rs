@@ -41,8 +41,8 @@ pub(crate) trait Controller: Debug + Default {
     /// the window keeps moving. `used`: packets that are unacknowledged once these are sent.
     fn asks(&self, used: u32, count: u32, peer_window: u32) -> bool;
 
-    /// Returns whether the oldest of `used` unacknowledged packets must be sent again because none of
-    /// them asked for an acknowledgement: the packet that was to ask could not be sent.
+    /// Returns whether the `used` unacknowledged packets must be sent again, because the last of them
+    /// did not ask for an acknowledgement: the packet that was to ask could not be sent.
     fn must_ask_again(&mut self, used: u32) -> bool;
 
     /// Returns whether an attempt to send may find something to send.
@@ -55,7 +55,7 @@ pub(crate) trait Controller: Debug + Default {
     /// false until something happens that may change this.
     fn note_idle(&mut self);
 
-    /// Requests that had to wait may be sent.
+    /// There may be something to send again. Only its timer ends a pause.
     fn reopen(&mut self);
 
     /// Returns whether [`Sent::timed`] is needed. Most connections never lose a packet, and time none.

@@ -28,8 +28,9 @@ pub(crate) struct Requester<C = Recovery> {
     /// post is missed, and a queue pair that only responds never reads its send queue.
     posted: bool,
     drain: Drain,
-    /// Whether a FLUSH gets the ICRC that kernel `rdma_rxe` expects. Each retry of a FLUSH tries the
-    /// other kind, so the kind that the peer answers stays.
+    /// Whether a FLUSH gets the ICRC that kernel `rdma_rxe` expects, which is not that of the
+    /// specification: the kernel drops a FLUSH with the correct one. Each retry of a FLUSH tries the other
+    /// kind, so the kind that the peer answers stays.
     pub(super) kernel_icrc: bool,
     /// Whether the peer has ever responded.
     pub(super) answered: bool,
@@ -81,6 +82,8 @@ impl<C: Controller> Requester<C> {
             debug_assert!(sent <= left, "{sent} of at most {left}");
             left = left.saturating_sub(sent.max(1));
             if sent == 0 {
+                // The last packet sent did not ask, because the next one was to follow immediately. That
+                // one cannot be sent now: its memory is not readable, or the send queue began to drain.
                 if self.control.must_ask_again(self.inflight.unacknowledged()) {
                     self.inflight.rewind();
                     continue;
@@ -297,9 +300,9 @@ impl<C: Controller> Requester<C> {
         }
     }
 
-    /// Returns whether the last of the next `count` packets asks for an acknowledgement. It does if no
-    /// packet that asks follows immediately, or if the window needs it to keep moving. `last`: that
-    /// packet is the last of its message.
+    /// Returns whether the last of the next `count` packets asks for an acknowledgement. The last packet
+    /// of a message asks unless another request follows immediately; any packet asks if the window would
+    /// otherwise stop. `last`: that packet is the last of its message.
     #[inline(always)]
     fn sets_ack_req(&self, view: &QpView<'_>, count: u32, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + count;

@@ -24,8 +24,8 @@ pub(crate) struct Responder {
     msn: u32,
     /// The SEND or WRITE that is arriving.
     message: Assembly,
-    /// A gap or "receiver not ready" was reported at `expected`. Later packets are dropped until that
-    /// packet arrives.
+    /// A NAK for `expected` is queued or sent: sequence error or "receiver not ready". Later packets are
+    /// dropped until that packet arrives.
     nak_outstanding: bool,
     /// One past the highest PSN dropped since the oldest NAK that is queued and not sent. The peer must
     /// send everything before it again.

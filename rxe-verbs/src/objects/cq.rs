@@ -39,7 +39,7 @@ struct CqInner {
     vector: AtomicU32,
     queue: Arc<queue::CompletionQueue>,
     notifier: Arc<Notifier>,
-    /// Delays completions; present only with injected faults.
+    /// Delays completions. `None` without this injected fault; then it costs a poll one branch.
     delayed: Option<Arc<DelayedCq>>,
     uses: Arc<UseCounters>,
     _permit: Permit,
@@ -137,7 +137,7 @@ impl CompletionQueue {
         self.inner.device.first_of(&self.inner.shards)
     }
 
-    /// Returns the other shards of the queue pairs. Their driver threads run without being asked.
+    /// Returns the other shards of the queue pairs.
     fn other_shards(&self) -> impl Iterator<Item = &Shard> {
         let bits = self.inner.shards.bits();
         self.inner.device.shards_among(bits & bits.wrapping_sub(1))
@@ -234,8 +234,8 @@ impl CompletionQueue {
         self.inner.queue.is_empty()
     }
 
-    /// Takes the oldest completion, if there is one. Does not block. Drives the engine if the queue
-    /// is empty.
+    /// Takes the oldest completion, if there is one. Drives the engine if the queue is empty, and
+    /// does not wait for completions.
     ///
     /// # Errors
     /// Fails with [`Error::CqOverflow`] or [`Error::DeviceFailed`] after all available completions
@@ -399,7 +399,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the oldest completion and acknowledges its message.
+    /// Takes the oldest completion, and sends the acknowledgement of its message if that must leave.
     fn take(&self) -> Option<Completion> {
         self.next().inspect(|_| self.send_owed_acks())
     }

@@ -1,11 +1,13 @@
-//! Acknowledgements that a shard owes its peers. Threads without its lock read them here.
+//! Whether a shard still owes something: acknowledgements to its peers, explanations of failed
+//! requests to the program. Threads without its lock read this here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether a shard may have acknowledgements to send.
+/// Whether a shard may have acknowledgements to send, or requests that fail to explain.
 #[derive(Debug)]
 pub(super) struct Owed {
-    /// Packets have arrived whose acknowledgements may not have left.
+    /// Packets have arrived whose acknowledgements may not have left, or timers have run whose
+    /// failures may not be explained.
     any: AtomicBool,
     /// The last of these packets came from this host.
     local: AtomicBool,

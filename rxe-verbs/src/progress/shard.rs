@@ -3,20 +3,22 @@
 //!
 //! The ways in:
 //!
-//! | entry | takes the lock | waits for it | turns the engine | serves others' doorbells |
-//! | --- | --- | --- | --- | --- |
-//! | [`Shard::with`] | yes | yes | sends; one step, if the turn before was cut short | yes |
-//! | [`Shard::turn`], [`Shard::turn_after`] | yes | yes | receives, runs timers, sends | yes |
-//! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; acks may wait | yes |
-//! | [`Shard::posted`] | if it is free | no | sends; small posts may wait | yes, unless its post waits |
-//! | [`Shard::answer_doorbells`] | if a doorbell was rung, and it is free | no | sends | yes |
-//! | [`Shard::with_lock`] | yes | yes | no | yes |
-//! | [`Shard::with_lock_within`] | yes | for a given time | no | yes |
+//! | entry | takes the lock | waits for it | turns the engine |
+//! | --- | --- | --- | --- |
+//! | [`Shard::with`] | yes | yes | sends; one step, if the turn before was cut short |
+//! | [`Shard::turn`], [`Shard::turn_after`] | yes | yes | receives, runs timers, sends |
+//! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; acks may wait |
+//! | [`Shard::posted`] | if it is free | no | sends; small posts may wait |
+//! | [`Shard::answer_doorbells`] | if a doorbell was rung, and it is free | no | sends |
+//! | [`Shard::with_lock`] | yes | yes | no |
+//! | [`Shard::with_lock_within`] | yes | for a given time | no |
 //!
-//! [`Shard::send_owed_acks`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others'
-//! doorbells is to send the requests that other threads posted while this thread had the lock.
-//! After a post that waits, those requests wait too, as long as
-//! [`DoorbellBatching`](super::policy::DoorbellBatching) decides; then the driver turns the engine.
+//! [`Shard::send_owed_acks`] and [`Shard::serve_sleeper`] call [`Shard::with`].
+//!
+//! After the lock is released, each of these sends the requests that other threads posted meanwhile
+//! ([`Shard::answer_doorbells`]). The one exception is [`Shard::posted`] if its own post waits: then
+//! those requests wait too, as long as
+//! [`DoorbellBatching`](super::policy::DoorbellBatching) decides, and the driver sends them.
 
 mod locked;
 #[cfg(test)]
@@ -63,7 +65,8 @@ pub(crate) struct Shard {
     doorbells: Arc<Doorbells>,
     pub(super) wakeups: Wakeups,
     pub(super) stop: AtomicBool,
-    /// A request that must leave immediately was left to the thread that had the lock.
+    /// A request that must leave immediately was left to the thread that had the lock. Without this,
+    /// a holder whose own post waits would let that request wait too.
     left_to_holder: AtomicBool,
     asyncs: Arc<AsyncEvents>,
     /// The policy is [`AckPolicy::Prompt`]: acknowledgements leave before completions are seen.
@@ -180,6 +183,7 @@ impl Shard {
         let mut core = self.lock();
         let result = self.turn_locked(&mut core, prepare, f);
         drop(core);
+        // A thread that posted after this turn had taken the doorbells found the lock taken.
         self.answer_doorbells();
         result
     }
@@ -232,9 +236,9 @@ impl Shard {
         Ok(Some(seen))
     }
 
-    /// Returns whether acknowledgements of received packets wait for the next post. Those to a peer
-    /// on this host never wait: writing them into a ring costs no system call. In a simulation none
-    /// wait.
+    /// Returns whether acknowledgements of received packets wait for the next post. Those of packets
+    /// with an address of this host never wait: with shared memory, writing them into a ring costs no
+    /// system call. In a simulation none wait.
     fn may_defer_acks(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
         if self.environment.runs_to_completion() {
             return false;
@@ -252,9 +256,9 @@ impl Shard {
         }
     }
 
-    /// Sends the acknowledgements of polled messages, if they must not wait. That is so if the peer
-    /// is on this host, where sending costs no system call, or if the device was opened with
-    /// [`AckPolicy::Prompt`].
+    /// Sends the acknowledgements of polled messages, if they must not wait. That is so if the last
+    /// packet came from an address of this host (with shared memory, writing them into a ring costs
+    /// no system call), or if the device was opened with [`AckPolicy::Prompt`].
     #[inline]
     pub(crate) fn send_owed_acks(&self) {
         let owed = &self.unsent.owed;
@@ -310,8 +314,8 @@ impl Shard {
         });
     }
 
-    /// Returns whether another thread has left an urgent request to this thread. Called after this
-    /// thread has released the lock.
+    /// Returns whether another thread has left a request that must leave immediately to this thread.
+    /// Called after this thread has released the lock.
     fn was_left_a_request(&self) -> bool {
         fence(Ordering::SeqCst);
         self.left_to_holder.load(Ordering::Acquire)
@@ -337,8 +341,8 @@ impl Shard {
         });
     }
 
-    /// Sends a post whose doorbell is rung, or lets it wait for the next one. Returns whether it
-    /// leaves immediately.
+    /// Sends a post whose doorbell is rung, or lets it wait for the next one. Returns `false` if the
+    /// post waits for the next one; with `true`, this thread has sent it or the lock's holder will.
     ///
     /// A post that waits ([`super::policy::DoorbellBatching`]) leaves with the next post, with the
     /// next turn of any thread, or with a turn of the driver.
@@ -361,6 +365,7 @@ impl Shard {
             }
             let _ = self.end_turn(&mut core, false);
         }
+        // Even if this thread has just sent: others may have posted before it released the lock.
         if may_wait {
             self.answer_doorbells();
         } else {
@@ -377,7 +382,9 @@ impl Shard {
             core.events.take_all(&mut core.engine);
             core.wakeup_state.set_timer(&self.wakeups, self.environment.now() + TICK);
         } else {
-            // Cleared before the doorbells are taken, so that the urgent request is among them.
+            // Cleared before the doorbells are taken, so that the request that was left is among
+            // them: the swap acquires what its poster released. The load keeps turns without such a
+            // request from writing to a cache line that other threads read.
             if self.left_to_holder.load(Ordering::Relaxed) {
                 self.left_to_holder.swap(false, Ordering::AcqRel);
             }

@@ -16,10 +16,10 @@ use super::wakeup::{WakeupState, Wakeups};
 use crate::event::Events;
 use crate::os::Environment;
 
-/// The most packets after which the clock need not be read again.
+/// After at most this many packets, the time read before them is still good enough to send with.
 const FEW: usize = 2;
 
-/// Why the last turn left packets unsent. The next turn of any thread sends them; each variant says
+/// What the last turn left unsent, and why. The next turn of any thread sends it; each variant says
 /// what else happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Backlog {
@@ -149,7 +149,7 @@ impl Core {
         self.backend.sharing().map_or(Ok(()), |sharing| sharing.set_addresses(&addresses))
     }
 
-    /// Begins to receive for what the device has leased since the last call.
+    /// Begins to receive for the QPN blocks that the device has leased since the last call.
     pub(crate) fn add_leased_blocks(&mut self) -> Result<(), NetError> {
         self.backend.sharing().map_or(Ok(()), |sharing| sharing.take_up())
     }
@@ -207,8 +207,8 @@ impl Core {
             match self.timers.decide(deadline, time, drained) {
                 Timers::None | Timers::Wait => {}
                 due @ (Timers::Run | Timers::ExcuseAndRun) => {
-                    // Requests that fail now are explained after this turn: a process that ends
-                    // waits for that.
+                    // Requests that fail now are explained after this turn, so an explanation is
+                    // owed: a process that ends waits for it.
                     self.unsent.owed.note();
                     if due == Timers::ExcuseAndRun {
                         self.engine.excuse_silence(time);
@@ -265,12 +265,15 @@ impl Core {
                     cm.exchange_probes(engine, probes);
                 }
             };
+            // Only timers create probes, and they run in `turn`; the second call sends these probes.
+            // The first call reads which earlier probes found no process: the timers judge by that.
             exchange(&mut **cm, &mut self.engine);
             cm.turn(self.environment.now(), &mut self.engine, timers);
             exchange(&mut **cm, &mut self.engine);
         }
         while self.has_work() {
-            // Also with a full batch: `poll_transmit_with` below takes the doorbells.
+            // The engine is called even while the batch is full, because that call also takes the
+            // doorbells; so the time is needed here.
             let time = self.limit.noted().unwrap_or_else(|| self.environment.now());
             self.limit.begin(time);
             if !self.engine.doorbells().is_empty() {
@@ -286,6 +289,7 @@ impl Core {
                 }),
             }
             self.events.take_all(&mut self.engine);
+            // After direct packets the backend gets even an empty batch: it must wake their receiver.
             if self.batch.is_empty() && !self.batch.take_direct() {
                 break;
             }
@@ -305,6 +309,7 @@ impl Core {
                     break;
                 }
             }
+            // The backend may have found out that the device does not segment.
             let limits = self.backend.capabilities().tx;
             if limits != *self.batch.limits() && self.batch.is_empty() {
                 self.batch = TxBatch::new(limits);

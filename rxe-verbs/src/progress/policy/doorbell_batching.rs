@@ -44,7 +44,8 @@ pub(crate) struct Post {
     pub(crate) incomplete: u32,
     /// The service is reliable: the peer acknowledges requests.
     pub(crate) acknowledged: bool,
-    /// The post must leave immediately.
+    /// The post must leave immediately: it requests a solicited event, or belongs to a
+    /// ping-pong.
     pub(crate) must_leave: bool,
 }
 
