@@ -20,6 +20,7 @@ mod coalesced_tests;
 mod direct_tests;
 mod gsi;
 mod list;
+mod lookahead;
 mod peers;
 mod ready;
 mod rx;
@@ -67,7 +68,7 @@ pub struct Engine {
     created: u16,
     groups: rx::Groups,
     gsi: gsi::Gsi,
-    frame_prefetch: rx::FramePrefetch,
+    frame_prefetch: lookahead::FramePrefetch,
     prefix: PrefixCache,
     ready: Ready,
     /// A ready QP has more to send than acknowledgements.
@@ -89,7 +90,7 @@ impl Engine {
             created: 0,
             groups: rx::Groups::new(),
             gsi: gsi::Gsi::default(),
-            frame_prefetch: rx::FramePrefetch::default(),
+            frame_prefetch: lookahead::FramePrefetch::default(),
             prefix: PrefixCache::default(),
             more_than_acks: false,
             timers: Timers::default(),
