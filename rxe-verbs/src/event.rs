@@ -252,11 +252,11 @@ pub(crate) struct Events {
 pub(crate) type Observer = Box<dyn Fn(&Event) + Send>;
 
 /// The number of events in this process that still wait for an observer.
-static UNTOLD: AtomicUsize = AtomicUsize::new(0);
+static UNDELIVERED: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether an event still waits for an observer. Async-signal-safe.
-pub(crate) fn is_any_untold() -> bool {
-    UNTOLD.load(Ordering::Acquire) > 0
+pub(crate) fn has_undelivered_events() -> bool {
+    UNDELIVERED.load(Ordering::Acquire) > 0
 }
 
 /// Events that wait for an observer.
@@ -291,7 +291,7 @@ impl Observers {
         let mut events = self.events.lock();
         if events.len() < Self::CAPACITY {
             events.push_back(*event);
-            UNTOLD.fetch_add(1, Ordering::Release);
+            UNDELIVERED.fetch_add(1, Ordering::Release);
         }
         self.any.store(true, Ordering::SeqCst);
     }
@@ -302,12 +302,12 @@ impl Observers {
         let timeout = if self.slow.load(Ordering::Relaxed) { Duration::ZERO } else { timeout };
         let free = self.observer.try_lock_for(timeout).is_some();
         self.slow.store(!free, Ordering::Relaxed);
-        self.tell();
+        self.deliver();
     }
 
     /// Calls the observer with the waiting events, unless another thread is doing so. That thread
     /// checks again after it has released the observer's lock, so no event is stranded.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn deliver(&self) {
         if !self.any.load(Ordering::Relaxed) {
             return;
         }
@@ -324,7 +324,7 @@ impl Observers {
                 let event = self.events.lock().pop_front();
                 let Some(event) = event else { break };
                 observer(&event);
-                UNTOLD.fetch_sub(1, Ordering::Release);
+                UNDELIVERED.fetch_sub(1, Ordering::Release);
             }
         }
     }
@@ -332,7 +332,7 @@ impl Observers {
 
 impl Drop for Observers {
     fn drop(&mut self) {
-        UNTOLD.fetch_sub(self.events.get_mut().len(), Ordering::Release);
+        UNDELIVERED.fetch_sub(self.events.get_mut().len(), Ordering::Release);
     }
 }
 

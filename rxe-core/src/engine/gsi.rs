@@ -80,7 +80,7 @@ impl Engine {
         let net = address(&self.config, &av, src_port)?;
         if self.gsi.outbox.len() < CAPACITY {
             self.gsi.outbox.push_back((net, Box::new(*mad)));
-            self.urgent = true;
+            self.more_than_acks = true;
         }
         debug_assert!(self.gsi.outbox.len() <= CAPACITY, "what waits is bounded");
         Ok(())

@@ -20,6 +20,7 @@ mod coalesced_tests;
 mod direct_tests;
 mod gsi;
 mod list;
+mod lookahead;
 mod peers;
 mod ready;
 mod rx;
@@ -52,7 +53,7 @@ use ready::Ready;
 use table::QpTable;
 use timer::Timers;
 
-/// How many turns before its own a queue pair is prefetched.
+/// How many other queue pairs come between the prefetch of a queue pair and its use.
 const PREFETCH_DISTANCE: usize = Frame::PREFETCH_DISTANCE / 2;
 
 /// All queue pairs of a shard. Takes frames and the time, and produces packets, completions and
@@ -67,11 +68,11 @@ pub struct Engine {
     created: u16,
     groups: rx::Groups,
     gsi: gsi::Gsi,
-    frame_prefetch: rx::FramePrefetch,
+    frame_prefetch: lookahead::FramePrefetch,
     prefix: PrefixCache,
     ready: Ready,
     /// A ready QP has more to send than acknowledgements.
-    urgent: bool,
+    more_than_acks: bool,
     timers: Timers,
     peers: Peers,
     events: EventSink,
@@ -89,9 +90,9 @@ impl Engine {
             created: 0,
             groups: rx::Groups::new(),
             gsi: gsi::Gsi::default(),
-            frame_prefetch: rx::FramePrefetch::default(),
+            frame_prefetch: lookahead::FramePrefetch::default(),
             prefix: PrefixCache::default(),
-            urgent: false,
+            more_than_acks: false,
             timers: Timers::default(),
             peers: Peers::default(),
             events: EventSink::default(),
@@ -322,7 +323,7 @@ impl Engine {
             return;
         }
         let limits = self.send_limits();
-        let Self { qps, memory, events, timers, peers, ready, urgent, .. } = self;
+        let Self { qps, memory, events, timers, peers, ready, more_than_acks, .. } = self;
         // The deadline of a QP may have moved since its timer was armed; then the timer is armed anew.
         let mut guard = None;
         while let Some(qpn) = timers.pop_due(now) {
@@ -332,7 +333,7 @@ impl Engine {
                 let guard = guard.get_or_insert_with(|| memory.guard());
                 qp.handle_timeout(&mut Ctx::new(now, guard, events, limits));
             }
-            *urgent |= schedule(qp, limits, ready, timers, peers);
+            *more_than_acks |= schedule(qp, limits, ready, timers, peers);
         }
         debug_assert!(self.timers.next().is_none_or(|next| next > now), "all that is due is done");
         drop(guard);
@@ -345,7 +346,7 @@ impl Engine {
     /// because the peer has a timeout.
     pub fn can_wait(&self) -> bool {
         let news = self.gsi.has_mail() || self.events.has_first_packets();
-        !(self.urgent || news) && self.doorbells.is_empty()
+        !(self.more_than_acks || news) && self.doorbells.is_empty()
     }
 
     /// Returns when [`Engine::handle_timeout`] must be called. That call may find nothing to do.
@@ -400,11 +401,11 @@ impl Engine {
         let limits = self.send_limits();
         let guard = self.memory.guard();
         // Flushing adds completions, which may overflow another queue.
-        let Self { qps, events, ready, timers, peers, urgent, .. } = self;
+        let Self { qps, events, ready, timers, peers, more_than_acks, .. } = self;
         while std::mem::take(&mut events.overflowed) {
             for qp in qps.values_mut() {
                 if qp.fail_if_overflowed(&mut Ctx::new(now, &guard, events, limits)) {
-                    *urgent |= schedule(qp, limits, ready, timers, peers);
+                    *more_than_acks |= schedule(qp, limits, ready, timers, peers);
                 }
             }
         }
@@ -415,7 +416,7 @@ impl Engine {
         let limits = self.send_limits();
         if let Some(qp) = self.qps.get_mut(qpn) {
             let Self { ready, timers, peers, .. } = self;
-            self.urgent |= schedule(qp, limits, ready, timers, peers);
+            self.more_than_acks |= schedule(qp, limits, ready, timers, peers);
         }
     }
 }
@@ -436,12 +437,12 @@ fn schedule(
     if work.any {
         ready.push(&mut qp.scheduled, qp.identity.qpn);
     }
-    debug_assert!(qp.scheduled.ready || !work.any, "a QP with work gets its turn");
+    debug_assert!(qp.scheduled.ready || !work.any, "a QP with work is in the list");
     if let Some(deadline) = qp.deadline() {
         timers.arm(&mut qp.scheduled.timer, deadline, qp.identity.qpn);
         debug_assert!(qp.scheduled.timer.is_some_and(|at| at <= deadline), "it is called in time");
     }
-    work.urgent
+    work.more_than_acks
 }
 
 /// Checks that one more object fits `limit`.

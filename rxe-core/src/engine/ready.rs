@@ -1,9 +1,9 @@
-//! The queue pairs that may have something to send, in the order of their turns.
+//! The queue pairs that may have something to send, in the order in which they send.
 //!
 //! All packets of one system call have one source port. If queue pairs are spread over a few ports
-//! ([`SourcePort::InTurn`]), those of one port get their turns one after another, so that their packets
-//! share a burst although each QP may have only a few. A port's turn ends after a number of rounds that
-//! does not depend on how many queue pairs share the port, so all queue pairs get equally many turns.
+//! ([`SourcePort::InTurn`]), those of one port send one after another, so that their packets share a
+//! burst although each QP may have only a few. A port's turn ends after a number of rounds that does not
+//! depend on how many queue pairs share the port, so all queue pairs send equally often.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,8 @@ use crate::config::SourcePort;
 use crate::qp::Scheduled;
 use crate::types::Qpn;
 
-/// The most rounds of one port before the next port's turn. In a round each of its queue pairs has one
-/// turn.
+/// The most rounds of one port before the next port's turn. In a round each of its queue pairs sends
+/// once.
 const ROUNDS: u32 = 8;
 /// Bytes after which no further round of a port begins: about one system call. Queue pairs with small
 /// messages need several rounds to fill one.
@@ -26,7 +26,7 @@ pub(super) struct Ready {
     first: u16,
     /// The list whose turn it is.
     at: usize,
-    /// Queue pairs of that list that have not had their turn in this round.
+    /// Queue pairs of that list that have not sent in this round.
     left: usize,
     /// Rounds of that list that have begun in this port's turn, and bytes sent in them.
     rounds: u32,
@@ -73,7 +73,7 @@ impl Ready {
         }
     }
 
-    /// Appends a queue pair that has had its turn and has more to send.
+    /// Appends a queue pair that has sent and has more to send.
     #[inline]
     pub(super) fn again(&mut self, scheduled: &Scheduled, qpn: Qpn) {
         debug_assert!(scheduled.ready && usize::from(scheduled.list) < self.lists.len());
@@ -82,7 +82,7 @@ impl Ready {
         self.check();
     }
 
-    /// Takes out the queue pair whose turn it is.
+    /// Takes out the queue pair that sends next.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Qpn> {
         if self.len == 0 {
@@ -119,7 +119,7 @@ impl Ready {
         self.bytes += bytes;
     }
 
-    /// Returns the queue pair whose turn comes after `ahead` others of the same list, if that many wait.
+    /// Returns the queue pair that sends after `ahead` others of the same list, if that many wait.
     #[inline]
     pub(super) fn peek(&self, ahead: usize) -> Option<Qpn> {
         self.lists[self.at].get(ahead).copied()

@@ -6,8 +6,9 @@
 
 use std::collections::HashMap;
 
+use super::lookahead::PacketPrefetch;
 use super::table::QpTable;
-use super::{Config, Engine, Event, PREFETCH_DISTANCE, schedule};
+use super::{Config, Engine, Event, schedule};
 use crate::event::EventSink;
 use crate::mem::MemoryGuard;
 use crate::prefetch;
@@ -33,7 +34,7 @@ impl Engine {
             memory,
             events,
             ready,
-            urgent,
+            more_than_acks,
             timers,
             peers,
             gsi,
@@ -79,7 +80,7 @@ impl Engine {
             let qpn = packet.dest_qp();
             if current.as_ref().is_none_or(|qp| qp.identity.qpn != qpn) {
                 if let Some(before) = current {
-                    *urgent |= schedule(before, limits, ready, timers, peers);
+                    *more_than_acks |= schedule(before, limits, ready, timers, peers);
                 }
                 packet_prefetch.advance(index, qps);
                 let crowded = qps.is_crowded();
@@ -126,7 +127,7 @@ impl Engine {
             }
         }
         if let Some(last) = current {
-            *urgent |= schedule(last, limits, ready, timers, peers);
+            *more_than_acks |= schedule(last, limits, ready, timers, peers);
         }
         drop(guard);
         self.fail_behind_overflow(now);
@@ -219,8 +220,9 @@ impl Arrival<'_> {
         Ok(())
     }
 
-    /// Checks the ICRC. Where the socket hides the IPv4 ID, the first guess is the packet's index in its
-    /// buffer: a sender whose kernel segments counts IDs from 0 in each buffer.
+    /// Checks the ICRC. Where the socket hides the IPv4 ID, the packet's index in its buffer is tried
+    /// first, which is fast: a sender whose kernel segments counts IDs from 0 in each buffer. Any other
+    /// ID is accepted too.
     #[inline]
     fn check_icrc(&self) -> Result<(), DropReason> {
         let check = |(prefix, index): (&Prefix, u16)| prefix.nth(index).check(self.packet.bytes());
@@ -236,70 +238,6 @@ impl Arrival<'_> {
     #[inline]
     fn ctx<'c>(&'c self, events: &'c mut EventSink) -> Ctx<'c> {
         Ctx::new(self.now, self.guard, events, self.limits)
-    }
-}
-
-/// Prefetches the QPs of buffers that will be handled soon: the QPs that their first packets name.
-#[derive(Debug, Default)]
-pub(super) struct FramePrefetch {
-    qpns: [Option<Qpn>; PREFETCH_DISTANCE],
-    at: usize,
-}
-
-impl FramePrefetch {
-    /// Prefetches the index entry of a coming buffer's QP, and the QP whose entry was prefetched
-    /// [`PREFETCH_DISTANCE`] buffers ago.
-    fn advance(&mut self, frame: &Frame<'_>, qps: &QpTable) {
-        if !qps.is_crowded() {
-            return;
-        }
-        debug_assert!(self.at < PREFETCH_DISTANCE);
-        let next = BthView::new(frame.prefetch_next).map(BthView::dest_qp);
-        if let Some(qpn) = next {
-            qps.prefetch_index(qpn);
-        }
-        if let Some(qpn) = std::mem::replace(&mut self.qpns[self.at], next) {
-            qps.prefetch(qpn);
-        }
-        self.at = (self.at + 1) % PREFETCH_DISTANCE;
-    }
-}
-
-/// Prefetches the QPs of the next packets of a frame, and, as far ahead again, their index entries.
-struct PacketPrefetch<'a> {
-    frame: &'a Frame<'a>,
-    /// The index of the next packet whose QP is prefetched. It starts at 1: the QP of the first packet
-    /// is needed immediately.
-    at: usize,
-    last: Option<Qpn>,
-}
-
-impl<'a> PacketPrefetch<'a> {
-    fn new(frame: &'a Frame<'a>) -> Self {
-        Self { frame, at: 1, last: None }
-    }
-
-    /// Prefetches up to [`PREFETCH_DISTANCE`] packets beyond packet `index`.
-    fn advance(&mut self, index: u16, qps: &QpTable) {
-        if !qps.is_crowded() {
-            return;
-        }
-        while self.at <= usize::from(index) + PREFETCH_DISTANCE {
-            let Some(qpn) = self.qpn(self.at) else { return };
-            // Usually all packets of a frame are for one QP.
-            if self.last.replace(qpn) != Some(qpn) {
-                qps.prefetch(qpn);
-                if let Some(next) = self.qpn(self.at + PREFETCH_DISTANCE) {
-                    qps.prefetch_index(next);
-                }
-            }
-            self.at += 1;
-        }
-    }
-
-    fn qpn(&self, index: usize) -> Option<Qpn> {
-        let packet = self.frame.payload.get(index * self.frame.segment..)?;
-        BthView::new(packet).map(BthView::dest_qp)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Sending: takes doorbells, and lets ready queue pairs send in turn. Each turn has a budget, so that a
-//! QP with a gigabyte to send does not hold up one with eight bytes.
+//! Sending: takes doorbells, and lets ready queue pairs send, one after another. Each has a budget, so
+//! that a QP with a gigabyte to send does not hold up one with eight bytes.
 
 use smallvec::SmallVec;
 
@@ -11,15 +11,18 @@ use crate::service::{Ctx, SendLimits};
 use crate::types::{Qpn, Time};
 use crate::wire::{Direct, TxBatch};
 
-/// Packets that a QP may send in one turn: as many as one system call sends.
-const BUDGET: usize = 64;
+/// Packets that a QP may send before the next QP sends: as many as one system call sends.
+const TX_BUDGET_PER_QP: usize = 64;
 /// How many doorbells are taken together, so that their QPs can be prefetched.
 const DOORBELL_BATCH: usize = 16;
 
 impl Engine {
     /// Returns whether [`Engine::poll_transmit`] may have something to do. If not, it need not be called.
     pub fn has_transmit_work(&self) -> bool {
-        self.urgent || !self.ready.is_empty() || !self.doorbells.is_empty() || self.gsi.has_work()
+        self.more_than_acks
+            || !self.ready.is_empty()
+            || !self.doorbells.is_empty()
+            || self.gsi.has_work()
     }
 
     /// Appends packets to `batch`, until it is full or no QP has anything to send.
@@ -43,11 +46,11 @@ impl Engine {
             self.transmit_ready(now, batch, direct);
         }
         self.fail_behind_overflow(now);
-        self.urgent = !self.ready.is_empty() || self.gsi.has_work();
+        self.more_than_acks = !self.ready.is_empty() || self.gsi.has_work();
     }
 
-    /// Lets ready queue pairs send in turn ([`Qp::transmit`]). The memory table is locked once for all
-    /// of them.
+    /// Lets ready queue pairs send, one after another ([`Qp::transmit`]). The memory table is locked once
+    /// for all of them.
     fn transmit_ready(
         &mut self,
         now: Time,
@@ -62,6 +65,8 @@ impl Engine {
                 self.qps.prefetch(next);
             }
             let Some(qp) = self.qps.get_mut(qpn) else { continue };
+            // No congestion control: queue pairs to one address divide one window, by their packets in
+            // flight (their weights), because all of these packets arrive in one receive buffer.
             let all = self.config.shared_window(qp.attr().path_mtu);
             let peer_window = self.peers.peer_window(&qp.scheduled, all);
             debug_assert!(peer_window > 0, "each QP gets on");
@@ -71,7 +76,7 @@ impl Engine {
                 ctx.direct = Some(&mut **direct);
             }
             let before = batch.total();
-            let more = qp.transmit(&mut ctx, batch, BUDGET);
+            let more = qp.transmit(&mut ctx, batch, TX_BUDGET_PER_QP);
             count_sent(&mut self.events.counters, before, batch.total());
             self.ready.sent(batch.total().1 - before.1);
             let weight = qp.inflight_weight();
@@ -93,7 +98,7 @@ impl Engine {
     pub(super) fn take_doorbells(&mut self) {
         let mut rung = SmallVec::<[Qpn; DOORBELL_BATCH]>::new();
         while let Some(qpn) = self.doorbells.take() {
-            if qpn == Doorbells::OVERFLOW {
+            if qpn == Doorbells::CQ_OVERFLOW {
                 self.events.overflowed = true;
                 continue;
             }
@@ -107,7 +112,7 @@ impl Engine {
     }
 
     fn serve(&mut self, rung: &[Qpn]) {
-        debug_assert!(rung.len() <= DOORBELL_BATCH && !rung.contains(&Doorbells::OVERFLOW));
+        debug_assert!(rung.len() <= DOORBELL_BATCH && !rung.contains(&Doorbells::CQ_OVERFLOW));
         if self.qps.is_crowded() {
             rung.iter().for_each(|&qpn| self.qps.prefetch_index(qpn));
             rung.iter().for_each(|&qpn| self.qps.prefetch(qpn));

@@ -5,7 +5,7 @@
 //! Packets are sent as "ECN capable" until the peer has shown that it does not take part. Switches mark
 //! ECN capable packets instead of dropping them, so with a peer that ignores marks, as kernel
 //! `rdma_rxe` does, no sender would slow down. A queue pair that was never notified pays one comparison
-//! per turn.
+//! each time it sends.
 //!
 //! The pace holds for requests and READ responses together, so it belongs to the queue pair and not to
 //! its requester. Losses are the requester's business ([`Controller`](crate::rc::Controller)).

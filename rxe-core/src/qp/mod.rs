@@ -44,8 +44,8 @@ pub(crate) struct Qp {
     congestion: Congestion,
     /// Pacing stopped the last attempt to send before it looked for requests.
     cut_off: bool,
-    /// Requests used up the batch or the pace before all responses were sent. The next turn sends only
-    /// responses, so that requests cannot starve them.
+    /// Requests used up the batch or the pace before all responses were sent. The next call of
+    /// [`Qp::transmit`] sends only responses, so that requests cannot starve them.
     responses_wait: bool,
     /// The first packet of the peer has arrived.
     established: bool,
@@ -68,13 +68,13 @@ pub(crate) struct Scheduled {
     pub(crate) timer: Option<Time>,
 }
 
-/// What a QP would send if it had its turn.
+/// What a QP would send now.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     /// There is something to send.
     pub(crate) any: bool,
     /// There is more to send than acknowledgements, which may wait.
-    pub(crate) urgent: bool,
+    pub(crate) more_than_acks: bool,
 }
 
 /// Borrows the view of a QP. A macro, so that its two sides can still be borrowed mutably.
@@ -375,8 +375,8 @@ impl Qp {
         } else {
             self.cut_off || requests || self.recv.has_work()
         };
-        let urgent = cnp || self.cut_off || requests || !self.recv.can_wait();
-        Work { any: cnp || any, urgent }
+        let more_than_acks = cnp || self.cut_off || requests || !self.recv.can_wait();
+        Work { any: cnp || any, more_than_acks }
     }
 
     /// Ends a call into the QP: enters the error state if the call failed, and reports that the send

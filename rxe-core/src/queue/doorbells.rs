@@ -18,9 +18,8 @@ pub struct Doorbells {
 }
 
 impl Doorbells {
-    /// Stands for all queue pairs of a completion queue that has overflowed. No queue pair has this
-    /// number.
-    pub(crate) const OVERFLOW: Qpn = Qpn::SMI;
+    /// In place of a QPN: a completion queue has overflowed. No queue pair has this number.
+    pub(crate) const CQ_OVERFLOW: Qpn = Qpn::SMI;
 
     /// Returns whether no doorbell is pending.
     pub fn is_empty(&self) -> bool {
@@ -47,17 +46,17 @@ impl Doorbells {
     }
 
     pub(crate) fn ring(&self, qpn: Qpn) {
-        debug_assert_ne!(qpn, Self::OVERFLOW, "that number stands for all queue pairs");
+        debug_assert_ne!(qpn, Self::CQ_OVERFLOW, "that number stands for all queue pairs");
         self.rung.push(qpn);
     }
 
     /// Reports the overflow of a completion queue of this engine's queue pairs. Another engine may
     /// have caused it.
     pub(crate) fn ring_overflow(&self) {
-        self.rung.push(Self::OVERFLOW);
+        self.rung.push(Self::CQ_OVERFLOW);
     }
 
-    /// Takes the number of a queue pair with work, or [`Doorbells::OVERFLOW`].
+    /// Takes the number of a queue pair with work, or [`Doorbells::CQ_OVERFLOW`].
     pub(crate) fn take(&self) -> Option<Qpn> {
         // `pop` executes a fence when the queue is empty; `is_empty` avoids it. `drain` finds a
         // doorbell missed here.

@@ -11,6 +11,13 @@ use super::controller::{Acknowledged, Controller, Loss, Sent, Verdict};
 use super::inflight::{ResponseSkipped, Wqe};
 use super::requester::Requester;
 
+/// Responses that arrived together.
+struct Progress {
+    responses: u32,
+    /// How many packets each response acknowledges.
+    packets_each: u32,
+}
+
 impl<C: Controller> Requester<C> {
     /// Receives a response: READ data, an atomic's value, an acknowledgement or a NAK.
     pub(crate) fn receive(
@@ -35,7 +42,7 @@ impl<C: Controller> Requester<C> {
             ctx.drop_packet(view, DropReason::ReservedSyndrome);
             return Ok(());
         }
-        self.control.unblock();
+        self.control.reopen();
         self.answered = true;
         let result = match packet.info().kind {
             OpKind::ReadResponse => self.data(view, ctx, packet),
@@ -82,10 +89,10 @@ impl<C: Controller> Requester<C> {
         if spans.and_then(|spans| bytes.write_to(&spans)).is_err() {
             return Ok(false);
         }
-        self.control.unblock();
+        self.control.reopen();
         self.answered = true;
         self.inflight.answered_in_part(count - 1);
-        self.acknowledged(ctx, 1, count - 1);
+        self.acknowledged(ctx, Progress { responses: count - 1, packets_each: 1 });
         self.answer_next(view, ctx);
         debug_assert_eq!(self.inflight.una(), packet.next_psn(), "each packet is progress");
         self.reap(view, ctx)?;
@@ -148,7 +155,7 @@ impl<C: Controller> Requester<C> {
         packet: &Packet<'_>,
     ) -> Result<(), ConnectionError> {
         let psn = packet.psn();
-        if !self.in_turn(view, ctx, psn)? {
+        if !self.is_next_response(view, ctx, psn)? {
             return Ok(());
         }
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
@@ -178,7 +185,7 @@ impl<C: Controller> Requester<C> {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), ConnectionError> {
-        if !self.in_turn(view, ctx, packet.psn())? {
+        if !self.is_next_response(view, ctx, packet.psn())? {
             return Ok(());
         }
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
@@ -192,7 +199,7 @@ impl<C: Controller> Requester<C> {
 
     /// Acknowledges every request before the response's own. Returns whether the response is the next one
     /// expected; if not, the packet is dropped.
-    fn in_turn(
+    fn is_next_response(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
@@ -264,17 +271,20 @@ impl<C: Controller> Requester<C> {
     fn on_progress(&mut self, ctx: &Ctx<'_>, before: Psn) {
         let packets = u32::try_from(self.inflight.una().diff(before)).unwrap_or(0);
         debug_assert!(packets > 0 && packets < 1 << 23, "progress: {packets}");
-        self.acknowledged(ctx, packets, 1);
+        self.acknowledged(ctx, Progress { responses: 1, packets_each: packets });
     }
 
-    /// Reports progress to the controller: `responses` responses that acknowledge `packets` packets each.
-    fn acknowledged(&mut self, ctx: &Ctx<'_>, packets: u32, responses: u32) {
+    /// Reports progress to the controller.
+    fn acknowledged(&mut self, ctx: &Ctx<'_>, progress: Progress) {
+        let Progress { responses, packets_each: packets } = progress;
         let (una, outstanding) = (self.inflight.una(), self.inflight.unacknowledged() > 0);
         let acknowledged = Acknowledged { una, packets, responses, outstanding };
         if self.control.on_acknowledged(ctx.now, acknowledged) {
+            // Nothing was lost after all, so the packets that were about to be sent again are skipped,
+            // and their timer is restarted.
             self.inflight.forward();
             if self.inflight.unacknowledged() > 0 {
-                self.control.on_sent(ctx.now, Sent { packets: 0, asks: false, timed: None });
+                self.control.on_sent(ctx.now, Sent { psns: 0, asks: false, timed: None });
             }
         }
     }
@@ -293,6 +303,8 @@ impl<C: Controller> Requester<C> {
         let verdict = self.control.on_loss(ctx.now, loss);
         if verdict == Verdict::GoBack {
             let flush = |wqe: &Wqe| matches!(wqe.request.op, SendOp::Flush { .. });
+            // The peer may have dropped the FLUSH because it expects the other ICRC. A round-trip timeout
+            // does not show that: the response may only be late.
             if cause != RetryCause::RoundTripTimeout {
                 self.kernel_icrc ^= self.inflight.front_started().is_some_and(flush);
             }

@@ -41,8 +41,8 @@ pub(crate) trait Controller: Debug + Default {
     /// the window keeps moving. `used`: packets that are unacknowledged once these are sent.
     fn asks(&self, used: u32, count: u32, peer_window: u32) -> bool;
 
-    /// Returns whether the oldest of `used` unacknowledged packets must be sent again because none of
-    /// them asked for an acknowledgement: the packet that was to ask could not be sent.
+    /// Returns whether the `used` unacknowledged packets must be sent again, because the last of them
+    /// did not ask for an acknowledgement: the packet that was to ask could not be sent.
     fn must_ask_again(&mut self, used: u32) -> bool;
 
     /// Returns whether an attempt to send may find something to send.
@@ -53,10 +53,10 @@ pub(crate) trait Controller: Debug + Default {
 
     /// An attempt to send, not in a pause, found nothing that may be sent. [`Controller::is_open`] is
     /// false until something happens that may change this.
-    fn block(&mut self);
+    fn note_idle(&mut self);
 
-    /// Requests that had to wait may be sent.
-    fn unblock(&mut self);
+    /// There may be something to send again. Only its timer ends a pause.
+    fn reopen(&mut self);
 
     /// Returns whether [`Sent::timed`] is needed. Most connections never lose a packet, and time none.
     fn is_timing(&self) -> bool;
@@ -101,7 +101,7 @@ pub(crate) trait Controller: Debug + Default {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     /// How many PSNs they take.
-    pub(super) packets: u32,
+    pub(super) psns: u32,
     /// The last of them asks for a response.
     pub(super) asks: bool,
     /// The PSN of the last of them, if that asks for a response and was never sent before. `None`

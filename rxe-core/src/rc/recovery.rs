@@ -8,7 +8,7 @@
 //! ```text
 //!   +--------+  an attempt to send finds nothing that it may send   +---------+
 //!   |        | ---------------------------------------------------> |         |
-//!   |  Open  |                                                      | Blocked |
+//!   |  Open  |                                                      |  Idle   |
 //!   |        | <--------------------------------------------------- |         |
 //!   +--------+          a response, a timer, SQD to RTS             +---------+
 //!     from both:
@@ -106,7 +106,7 @@ enum Gate {
     Open,
     /// The last attempt found nothing that may be sent. Every event that may change this opens the
     /// gate.
-    Blocked,
+    Idle,
     /// Nothing is sent until then. `rnr`: the peer has asked for the pause.
     Paused { until: Time, rnr: bool },
 }
@@ -248,13 +248,13 @@ impl Controller for Recovery {
     }
 
     #[inline]
-    fn block(&mut self) {
+    fn note_idle(&mut self) {
         debug_assert!(!self.is_paused(), "only its timer ends a pause");
-        self.gate = Gate::Blocked;
+        self.gate = Gate::Idle;
     }
 
     #[inline]
-    fn unblock(&mut self) {
+    fn reopen(&mut self) {
         if !self.is_paused() {
             self.gate = Gate::Open;
         }
@@ -270,7 +270,7 @@ impl Controller for Recovery {
         if let (Some(psn), Some(round_trip)) = (sent.timed, &mut self.round_trip) {
             round_trip.on_sent(now, psn);
         }
-        let since = if sent.asks { 0 } else { u32::from(self.since_ack_req) + sent.packets };
+        let since = if sent.asks { 0 } else { u32::from(self.since_ack_req) + sent.psns };
         self.since_ack_req = u8::try_from(since).unwrap_or(u8::MAX);
         self.start_timers(now);
         self.check();
@@ -314,7 +314,7 @@ impl Controller for Recovery {
                     self.round_trip().save(window);
                     self.window.on_timeout(high);
                 }
-                self.unblock();
+                self.reopen();
                 return Verdict::GoBack;
             }
             RetryCause::Timeout => self.skip_known = false,
@@ -341,7 +341,7 @@ impl Controller for Recovery {
         if cause == RetryCause::SequenceNak && self.back_off(now) {
             self.window.on_same_loss();
         }
-        self.unblock();
+        self.reopen();
         debug_assert!(self.ack_deadline.is_none() && !self.excused, "the next try begins anew");
         self.check();
         Verdict::GoBack
@@ -444,7 +444,7 @@ mod tests {
         Loss { cause, high: Psn::new(2), outstanding: true, awaits_data: false }
     }
 
-    const SENT: Sent = Sent { packets: 1, asks: true, timed: None };
+    const SENT: Sent = Sent { psns: 1, asks: true, timed: None };
 
     /// How long each try waits, in timeouts, until the retries run out. `excused`: the host is late
     /// by half a timeout each time.

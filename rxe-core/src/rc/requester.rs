@@ -28,8 +28,9 @@ pub(crate) struct Requester<C = Recovery> {
     /// post is missed, and a queue pair that only responds never reads its send queue.
     posted: bool,
     drain: Drain,
-    /// Whether a FLUSH gets the ICRC that kernel `rdma_rxe` expects. Each retry of a FLUSH tries the
-    /// other kind, so the kind that the peer answers stays.
+    /// Whether a FLUSH gets the ICRC that kernel `rdma_rxe` expects, which is not that of the
+    /// specification: the kernel drops a FLUSH with the correct one. Each retry of a FLUSH tries the other
+    /// kind, so the kind that the peer answers stays.
     pub(super) kernel_icrc: bool,
     /// Whether the peer has ever responded.
     pub(super) answered: bool,
@@ -81,11 +82,13 @@ impl<C: Controller> Requester<C> {
             debug_assert!(sent <= left, "{sent} of at most {left}");
             left = left.saturating_sub(sent.max(1));
             if sent == 0 {
+                // The last packet sent did not ask, because the next one was to follow immediately. That
+                // one cannot be sent now: its memory is not readable, or the send queue began to drain.
                 if self.control.must_ask_again(self.inflight.unacknowledged()) {
                     self.inflight.rewind();
                     continue;
                 }
-                self.control.block();
+                self.control.note_idle();
                 return false;
             }
         }
@@ -151,12 +154,12 @@ impl<C: Controller> Requester<C> {
             let chunk = self.control.read_chunk(view.limits.peer_window, view.attr.max_rd_atomic);
             self.inflight.start(packets(wqe.len, mtu), chunk);
         }
-        let Some(count) = self.admitted(view) else { return 0 };
+        let Some(psns) = self.admitted(view) else { return 0 };
         let at_once = self.packets_at_once(view, ctx, budget);
         if at_once > 1 && self.emit_coalesced(view, ctx, batch, at_once) {
             return at_once;
         }
-        u32::from(self.emit(view, ctx, batch, count))
+        u32::from(self.emit(view, ctx, batch, psns))
     }
 
     /// Executes a request that sends nothing. The request completes after all requests before it.
@@ -212,10 +215,10 @@ impl<C: Controller> Requester<C> {
         }
         if matches!(op, SendOp::Read { .. }) {
             let index = self.inflight.packet_index();
-            let count = wqe.left_in_chunk(index);
-            debug_assert!(count > 0, "a READ request asks for something");
+            let psns = wqe.left_in_chunk(index);
+            debug_assert!(psns > 0, "a READ request asks for something");
             // A READ request larger than the present window is sent when nothing is outstanding.
-            return (room >= count || used == 0).then_some(count);
+            return (room >= psns || used == 0).then_some(psns);
         }
         (room > 0).then_some(1)
     }
@@ -227,12 +230,12 @@ impl<C: Controller> Requester<C> {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
-        count: u32,
+        psns: u32,
     ) -> bool {
-        self.emit(view, ctx, batch, count)
+        self.emit(view, ctx, batch, psns)
     }
 
-    /// Sends the next `count` PSNs: a packet, a coalesced segment, or a READ request. Returns `false` if
+    /// Sends the next `psns` PSNs: a packet, a coalesced segment, or a READ request. Returns `false` if
     /// that is not possible. If it was a coalesced segment, nothing has changed, and its packets must be
     /// sent one by one.
     #[inline(always)]
@@ -241,23 +244,23 @@ impl<C: Controller> Requester<C> {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
-        count: u32,
+        psns: u32,
     ) -> bool {
         let index = self.inflight.packet_index();
         let Some((wqe, _)) = self.inflight.current() else { return false };
-        debug_assert!(count > 0 && index + count <= wqe.packets, "{count} from {index} on");
-        let last = index + count == wqe.packets;
+        debug_assert!(psns > 0 && index + psns <= wqe.packets, "{psns} from {index} on");
+        let last = index + psns == wqe.packets;
         if last && self.inflight.following().is_none() {
             // `sets_ack_req` needs to know whether another request follows.
             self.take(view, ctx);
         }
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let awaits_data = wqe.request.op.is_answered();
-        let packets = if awaits_data { 1 } else { count };
+        let packets = if awaits_data { 1 } else { psns };
         let ack_req = !awaits_data && self.sets_ack_req(view, packets, last);
         let memory = (ctx.mem, view.identity.pd);
         let segment =
-            Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
+            Segment::new(wqe.outgoing(view), index, psns).with_kernel_icrc(self.kernel_icrc);
         let packets = u16::try_from(packets).expect("a segment at most");
         match segment.emit(memory, batch, ctx.direct(), view.net, ack_req, packets) {
             Ok(true) => {}
@@ -271,25 +274,25 @@ impl<C: Controller> Requester<C> {
                 return false;
             }
         }
-        self.sent(ctx, count, ack_req, awaits_data);
+        self.sent(ctx, psns, ack_req, awaits_data);
         true
     }
 
-    /// Records that the next `count` PSNs were sent. `ack_req`: the last packet asks for an
+    /// Records that the next `psns` PSNs were sent. `ack_req`: the last packet asks for an
     /// acknowledgement. `awaits_data`: the packet was a READ request or an atomic.
     #[inline(always)]
-    fn sent(&mut self, ctx: &mut Ctx<'_>, count: u32, ack_req: bool, awaits_data: bool) {
+    fn sent(&mut self, ctx: &mut Ctx<'_>, psns: u32, ack_req: bool, awaits_data: bool) {
         let asks = ack_req || awaits_data;
         let mut timed = None;
         if asks && self.control.is_timing() {
-            let psn = self.inflight.next_psn().add(if awaits_data { 0 } else { count - 1 });
+            let psn = self.inflight.next_psn().add(if awaits_data { 0 } else { psns - 1 });
             timed = Some(psn).filter(|psn| !psn.before(self.inflight.high()));
         }
-        self.control.on_sent(ctx.now, Sent { packets: count, asks, timed });
+        self.control.on_sent(ctx.now, Sent { psns, asks, timed });
         debug_assert!(!self.control.is_paused(), "nothing is sent in a pause");
-        let again = self.inflight.sent(count, awaits_data);
-        debug_assert!(again <= count, "{again} of {count}");
-        debug_assert!(self.inflight.unacknowledged() >= count, "what was sent needs a response");
+        let again = self.inflight.sent(psns, awaits_data);
+        debug_assert!(again <= psns, "{again} of {psns}");
+        debug_assert!(self.inflight.unacknowledged() >= psns, "what was sent needs a response");
         if again > 0 {
             // A READ request is one packet, whatever number of PSNs its response takes.
             let packets = if awaits_data { 1 } else { again };
@@ -297,9 +300,9 @@ impl<C: Controller> Requester<C> {
         }
     }
 
-    /// Returns whether the last of the next `count` packets asks for an acknowledgement. It does if no
-    /// packet that asks follows immediately, or if the window needs it to keep moving. `last`: that
-    /// packet is the last of its message.
+    /// Returns whether the last of the next `count` packets asks for an acknowledgement. The last packet
+    /// of a message asks unless another request follows immediately; any packet asks if the window would
+    /// otherwise stop. `last`: that packet is the last of its message.
     #[inline(always)]
     fn sets_ack_req(&self, view: &QpView<'_>, count: u32, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + count;
@@ -451,7 +454,7 @@ impl<C: Controller> Requester<C> {
     /// SQD to RTS.
     pub(crate) fn resume(&mut self) {
         self.drain = Drain::No;
-        self.control.unblock();
+        self.control.reopen();
     }
 
     /// Returns whether the send queue has drained, once.

@@ -24,8 +24,8 @@ pub(crate) struct Responder {
     msn: u32,
     /// The SEND or WRITE that is arriving.
     message: Assembly,
-    /// A gap or "receiver not ready" was reported at `expected`. Later packets are dropped until that
-    /// packet arrives.
+    /// A NAK for `expected` is queued or sent: sequence error or "receiver not ready". Later packets are
+    /// dropped until that packet arrives.
     nak_outstanding: bool,
     /// One past the highest PSN dropped since the oldest NAK that is queued and not sent. The peer must
     /// send everything before it again.
@@ -85,7 +85,7 @@ impl Responder {
             return Ok(());
         }
         // A NAK that is queued and not sent is obsolete if this is the missing packet.
-        let waiting = self.nak_outstanding && self.responses.take_resend();
+        let withdrew_nak = self.nak_outstanding && self.responses.take_resend();
         let result = if ahead > 0 {
             Err(ResponderError::SequenceGap)
         } else {
@@ -95,14 +95,14 @@ impl Responder {
             Ok(()) => {
                 debug_assert!(packet.psn().before(self.expected), "what is executed is done");
                 self.nak_outstanding = false;
-                if waiting {
+                if withdrew_nak {
                     self.report_again();
                 }
                 Ok(())
             }
             Err(error) => {
                 debug_assert!(!packet.psn().before(self.expected), "what is refused is to come");
-                if !waiting {
+                if !withdrew_nak {
                     self.dropped_to = self.expected;
                 }
                 self.note_dropped(packet.psn());

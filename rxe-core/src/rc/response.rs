@@ -251,7 +251,7 @@ impl Responses {
         self.newest = None;
     }
 
-    /// Returns whether nothing but acknowledgements waits, which are not urgent.
+    /// Returns whether nothing but acknowledgements waits.
     pub(super) fn can_wait(&self) -> bool {
         self.iter().all(|response| matches!(response, Response::Ack { .. }))
     }

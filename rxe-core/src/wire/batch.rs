@@ -211,7 +211,6 @@ impl TxBatch {
     ///
     /// # Errors
     /// The payload's memory is not mapped; the packet is then neither sent nor appended.
-    /// The payload's memory is not mapped; the packet has not been, then.
     #[inline]
     pub(crate) fn packet(
         &mut self,

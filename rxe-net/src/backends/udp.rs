@@ -2,13 +2,14 @@
 //!
 //! There is one unconnected socket for each address, and one more for each block of queue pair
 //! numbers beyond the first. The socket belongs to a group that the processes on the address share
-//! ([`crate::host`]). Each multicast group has its own socket: a socket bound to an address
+//! ([`crate::host`]); a BPF program in the kernel selects the socket of a packet by the block in its
+//! destination QPN. Each multicast group has its own socket: a socket bound to an address
 //! receives nothing that is sent to a group, and an unbound one would also receive packets for
 //! other programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call carries up to
 //! 64 packets for one destination, and up to [`BATCH`] such bursts.
 //!
-//! Packets leave from separate sockets, so that their source ports differ by queue pair
-//! ([`senders`]), or from one port, if the configuration says so.
+//! Packets leave from separate sockets: queue pairs are spread over a few source ports
+//! ([`senders`]). If the configuration says so, all packets leave from one port.
 //!
 //! Invariant: a packet leaves with the source port of its header and, over IPv4, with its index in
 //! the burst as ID (see [`crate::host::udp_socket`]); its ICRC is computed for that. If the kernel
@@ -56,8 +57,8 @@ pub struct UdpConfig {
     pub recv_buffer: usize,
     /// The send buffer to request, in bytes per address.
     pub send_buffer: usize,
-    /// The UDP source port of all packets. If `None`, queue pairs have different ports, with one
-    /// socket for each port.
+    /// The UDP source port of all packets. If `None`, queue pairs are spread over a few ports, with
+    /// one socket for each port.
     pub source_port: Option<u16>,
     /// Let the kernel segment bursts (UDP_SEGMENT) and merge received packets (UDP_GRO), if it can.
     pub segment: bool,

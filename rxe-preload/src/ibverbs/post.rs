@@ -44,7 +44,7 @@ pub(super) unsafe extern "C" fn post_send(
     }
     let mut at = first;
     let mut wrong: Outcome = Ok(());
-    // The first request of the program's list that has not been accepted.
+    // The request being posted. If it is refused, the program gets it as `bad_wr`.
     let mut given = first;
     let requests = std::iter::from_fn(|| {
         given = at;

@@ -222,14 +222,14 @@ impl Cluster {
         let failed = |e| Error::io("write the capture", e);
         let file = File::create(path).map_err(failed)?;
         self.captures = true;
-        self.world.state().star.capture(Box::new(BufWriter::new(file))).map_err(failed)
+        self.world.state().switch.capture(Box::new(BufWriter::new(file))).map_err(failed)
     }
 
     /// Returns a hash of all packets so far and their times. If two runs of a program with the same
     /// seed return different numbers, the program depends on something other than the seed, such as
     /// the iteration order of a `HashMap`.
     pub fn fingerprint(&self) -> u64 {
-        self.world.state().star.fingerprint()
+        self.world.state().switch.fingerprint()
     }
 }
 
@@ -238,7 +238,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if self.captures {
             // Drop cannot return the error.
-            let _ = self.world.state().star.end_capture();
+            let _ = self.world.state().switch.end_capture();
         }
     }
 }

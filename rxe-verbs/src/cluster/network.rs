@@ -53,7 +53,7 @@ impl Network {
         } else if faults.rules().iter().any(|rule| rule.direction.is_some()) {
             "packets in the network have no direction: leave out `in:` and `out:`"
         } else {
-            self.world.state().star.set_rules(faults.rules());
+            self.world.state().switch.set_rules(faults.rules());
             return Ok(());
         };
         Err(VerbsError::InvalidAttribute { name: "faults", why: why.into() }.into())
@@ -63,7 +63,7 @@ impl Network {
     pub fn partition(&self, one: &[HostId], other: &[HostId]) {
         let mut state = self.world.state();
         for (a, b) in pairs(one, other) {
-            state.star.fabric().cut(a, b);
+            state.switch.fabric().cut(a, b);
         }
     }
 
@@ -72,13 +72,13 @@ impl Network {
     pub fn cut_one_way(&self, from: &[HostId], to: &[HostId]) {
         let mut state = self.world.state();
         for (from, to) in pairs(from, to) {
-            state.star.fabric().cut_one_way(from, to);
+            state.switch.fabric().cut_one_way(from, to);
         }
     }
 
     /// Ends all partitions.
     pub fn heal(&self) {
-        self.world.state().star.fabric().heal_all();
+        self.world.state().switch.fabric().heal_all();
     }
 
     /// Crashes a host: it sends and receives nothing any more, and its program is not called again.
@@ -89,7 +89,7 @@ impl Network {
 
     /// Returns the counters of the packets that the network has handled.
     pub fn counters(&self) -> SwitchCounters {
-        self.world.state().star.counters()
+        self.world.state().switch.counters()
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct World {
 
 /// The state that the world's lock protects.
 pub(super) struct State {
-    pub(super) star: SwitchedNetwork,
+    pub(super) switch: SwitchedNetwork,
     seeds: Rng,
     hosts: Vec<Host>,
     alarms: BinaryHeap<Reverse<(Time, u64, Alarm)>>,
@@ -91,7 +91,7 @@ impl World {
         // Adjacent seeds must give unrelated numbers.
         let mut seeds = Rng::new(Rng::new(seed).next());
         let state = State {
-            star: SwitchedNetwork::new(seeds.next()),
+            switch: SwitchedNetwork::new(seeds.next()),
             seeds,
             hosts: Vec::new(),
             alarms: BinaryHeap::new(),
@@ -130,7 +130,7 @@ impl World {
     ) {
         let mut state = self.state();
         state.hosts[host].shard = Arc::downgrade(shard);
-        let number = state.star.attach(&[address], link);
+        let number = state.switch.attach(&[address], link);
         debug_assert_eq!(number, host, "each host that stays is connected");
     }
 
@@ -144,7 +144,7 @@ impl World {
     /// Crashes a host.
     pub(super) fn crash(&self, host: usize) {
         let mut state = self.state();
-        state.star.detach(host);
+        state.switch.detach(host);
         state.ready.retain(|ready| *ready != host);
         let host = &mut state.hosts[host];
         (host.shard, host.timer) = (Weak::new(), Time::MAX);
@@ -230,7 +230,7 @@ impl State {
     fn next_event(&self) -> Option<Time> {
         let action = self.actions.first_key_value().map(|((at, _), _)| *at);
         let alarm = self.alarms.peek().map(|Reverse((at, ..))| *at);
-        [action, alarm, self.star.next_event()].into_iter().flatten().min()
+        [action, alarm, self.switch.next_event()].into_iter().flatten().min()
     }
 
     /// Takes the event that happens at `now`.
@@ -240,7 +240,7 @@ impl State {
         {
             return Event::Action(entry.remove());
         }
-        if let Some(host) = self.star.advance(now) {
+        if let Some(host) = self.switch.advance(now) {
             return self.turn(host, now);
         }
         let Some(&Reverse((at, _, alarm))) = self.alarms.peek() else { return Event::Nothing };
@@ -343,7 +343,7 @@ impl Backend for Port {
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
         let now = self.world.now();
-        let next = || -> Option<Delivery> { self.world.state().star.receive(now, self.host) };
+        let next = || -> Option<Delivery> { self.world.state().switch.receive(now, self.host) };
         let mut packets = 0;
         while packets < budget
             && let Some(delivery) = next()
@@ -361,12 +361,12 @@ impl Backend for Port {
         let now = self.world.now();
         let before = pending(batch);
         let mut state = self.world.state();
-        let status = state.star.send(now, self.host, batch);
+        let status = state.switch.send(now, self.host, batch);
         let after = pending(batch);
         self.counters.tx_packets += before.0 - after.0;
         self.counters.tx_bytes += before.1 - after.1;
         if status == SendStatus::Blocked {
-            let idle_at = state.star.idle_at(self.host);
+            let idle_at = state.switch.idle_at(self.host);
             let host = &mut state.hosts[self.host];
             if idle_at < host.timer {
                 host.timer = idle_at;

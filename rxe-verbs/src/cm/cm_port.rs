@@ -28,7 +28,7 @@ pub(crate) struct CmPort {
     ids: HashMap<ConnId, Arc<IdQueue>>,
     listeners: HashMap<ListenerId, Vec<Entry>>,
     services: HashMap<u64, ListenerId>,
-    /// Liveness questions to peers leave from their own sockets.
+    /// Liveness probes to peers leave from their own sockets.
     asks_by_socket: bool,
 }
 
@@ -70,7 +70,7 @@ impl Device {
     /// Returns `false` if the device was busy for longer than `timeout`: a program may end in the
     /// middle of a call.
     pub fn disconnect_all(&self, timeout: Duration) -> bool {
-        if self.shard().bare_within(timeout, |_| ()).is_none() {
+        if self.shard().with_lock_within(timeout, |_| ()).is_none() {
             return false;
         }
         if self.shard().with(|core| core.has_cm()).unwrap_or(false) {
@@ -161,10 +161,10 @@ impl ConnectionManager for CmPort {
         self.flush(now, engine);
     }
 
-    fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut PeerProbes>) {
-        let mut questions = questions.filter(|_| self.asks_by_socket);
-        if let Some(questions) = &mut questions {
-            questions.unreachable_reports(&mut |peer, mad| {
+    fn exchange_probes(&mut self, engine: &mut Engine, probes: Option<&mut PeerProbes>) {
+        let mut probes = probes.filter(|_| self.asks_by_socket);
+        if let Some(probes) = &mut probes {
+            probes.unreachable_reports(&mut |peer, mad| {
                 self.manager.unreachable(peer.into(), &Mad::from_array(mad));
             });
         }
@@ -172,7 +172,7 @@ impl ConnectionManager for CmPort {
             let Route { local, remote, traffic_class } = out.route;
             let net = NetHeader::outgoing(local.to_ip(), remote.to_ip(), 0);
             let net = NetHeader { tos: traffic_class, ..net };
-            let asked = questions.as_mut().is_some_and(|questions| questions.probe(&net, &out.mad));
+            let asked = probes.as_mut().is_some_and(|probes| probes.probe(&net, &out.mad));
             if !asked {
                 let _ = engine.send_mad(local, remote, traffic_class, &out.mad);
             }

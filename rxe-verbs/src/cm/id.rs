@@ -320,7 +320,7 @@ impl CmId {
     pub fn disconnect_at_exit(&self, timeout: Duration) -> bool {
         let Some(mut state) = self.inner.state.try_lock_for(timeout) else { return false };
         if let (Some(device), Some(id)) = (state.device.clone(), state.conn) {
-            if device.shard().bare_within(timeout, |_| ()).is_none() {
+            if device.shard().with_lock_within(timeout, |_| ()).is_none() {
                 return false;
             }
             // If the device has failed, the peer cannot be told.

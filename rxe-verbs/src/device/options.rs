@@ -372,7 +372,7 @@ impl OpenOptions {
             device: Box::new(observed),
             memory: Arc::clone(&memory),
             resources: Arc::clone(&resources),
-            captured: Arc::clone(&ports.captured),
+            live_capture: Arc::clone(&ports.live_capture),
         };
         let reporting = groups.clone().map(|groups| Reporting::start(groups, reporter));
         let port_monitor = monitor.map(|monitor| {

@@ -142,7 +142,7 @@ impl QpnAllocator {
             // This waits for other processes, so it does not hold the shard's lock; the shard
             // serves peers meanwhile.
             let high = groups.lease()?;
-            shard.with(|core| core.take_up())??;
+            shard.with(|core| core.add_leased_blocks())??;
             self.blocks.lock().push(Block::new(high));
         }
     }

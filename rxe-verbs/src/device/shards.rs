@@ -12,7 +12,7 @@ use rxe_net::PortGroups;
 use super::attr::comp_vectors;
 use super::qpn_allocator::QpnAllocator;
 use crate::error::Result;
-use crate::observe::Captured;
+use crate::observe::LiveCaptureSlot;
 use crate::os::Environment;
 use crate::progress::{Driver, Monitor, Shard, Wakeup};
 
@@ -263,7 +263,7 @@ impl ShardSet {
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     list: RwLock<Vec<Port>>,
-    pub(super) captured: Arc<Captured>,
+    pub(super) live_capture: Arc<LiveCaptureSlot>,
 }
 
 /// A shard and what it shares with other processes and shards.
@@ -275,7 +275,7 @@ pub(super) struct Port {
 
 impl Ports {
     pub(super) fn add(&self, groups: Option<Arc<PortGroups>>, shard: Arc<Shard>) {
-        self.captured
+        self.live_capture
             .add(&shard, || self.list.write().push(Port { groups, shard: Arc::clone(&shard) }));
     }
 

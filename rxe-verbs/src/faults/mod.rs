@@ -12,9 +12,9 @@
 //!
 //! `docs/en/reference/faults.md` describes the language.
 
+mod delayed;
 mod parse;
 mod show;
-mod slow;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -30,7 +30,7 @@ use rxe_net::{FaultReport, FaultRule};
 use crate::error::Result;
 use crate::os::random_u32;
 
-pub(crate) use slow::SlowCq;
+pub(crate) use delayed::DelayedCq;
 pub use verbs::VerbsFault;
 pub(crate) use verbs::{RequestFaults, VerbsTally};
 

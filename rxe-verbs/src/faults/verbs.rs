@@ -132,7 +132,7 @@ impl VerbsTally {
     }
 
     /// Counts a delayed completion.
-    pub(super) fn held_back(&self) {
+    pub(super) fn count_delayed(&self) {
         for (fault, count) in &self.0 {
             if let VerbsFault::SlowCq { .. } = fault {
                 count.fetch_add(1, Ordering::Relaxed);

@@ -15,7 +15,7 @@ pub(crate) use self::notify::ChannelEvents;
 use self::notify::Notifier;
 use crate::device::{Device, ShardSet};
 use crate::error::{Error, Result};
-use crate::faults::SlowCq;
+use crate::faults::DelayedCq;
 use crate::observe::{Counted, Permit, UseCounters, UseCounts, Used, closed};
 use crate::os::now;
 use crate::progress::{POLLS_BEFORE_YIELD, Shard, WakeAll, Waker};
@@ -39,8 +39,8 @@ struct CqInner {
     vector: AtomicU32,
     queue: Arc<queue::CompletionQueue>,
     notifier: Arc<Notifier>,
-    /// Delays completions; present only with injected faults.
-    slow: Option<Arc<SlowCq>>,
+    /// Delays completions. `None` without this injected fault; then it costs a poll one branch.
+    delayed: Option<Arc<DelayedCq>>,
     uses: Arc<UseCounters>,
     _permit: Permit,
 }
@@ -75,12 +75,12 @@ impl CompletionQueue {
         device.shard().check()?;
         check_depth(&device, depth)?;
         let permit = device.resources().cqs.take()?;
-        let slow = device.faults().and_then(|faults| SlowCq::new(&faults.verbs));
-        let (slow, wakes) = slow.map(|(slow, wakes)| (Arc::new(slow), wakes)).unzip();
+        let delayed = device.faults().and_then(|faults| DelayedCq::new(&faults.verbs));
+        let (delayed, wakes) = delayed.map(|(delayed, wakes)| (Arc::new(delayed), wakes)).unzip();
         let inner = Arc::new_cyclic(|owner| {
             let notifier = Arc::new(Notifier::new(owner, channel));
-            let notify: Arc<dyn Notify> = match &slow {
-                Some(slow) => Arc::clone(slow) as Arc<dyn Notify>,
+            let notify: Arc<dyn Notify> = match &delayed {
+                Some(delayed) => Arc::clone(delayed) as Arc<dyn Notify>,
                 None => notifier.clone(),
             };
             let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
@@ -90,13 +90,13 @@ impl CompletionQueue {
                 vector: AtomicU32::new(0),
                 queue,
                 notifier,
-                slow,
+                delayed,
                 uses: Arc::default(),
                 _permit: permit,
             }
         });
         if let Some(wakes) = wakes {
-            SlowCq::start(wakes, Arc::downgrade(&inner.notifier))?;
+            DelayedCq::start(wakes, Arc::downgrade(&inner.notifier))?;
         }
         let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
         inner.device.shard().enroll(inner.queue.id(), &notifier);
@@ -113,8 +113,8 @@ impl CompletionQueue {
     /// Drops the delayed completions of a queue pair that was reset or destroyed. The engine has
     /// already removed those in the queue.
     pub(crate) fn discard(&self, qpn: Qpn) {
-        if let Some(slow) = &self.inner.slow {
-            slow.discard(qpn);
+        if let Some(delayed) = &self.inner.delayed {
+            delayed.discard(qpn);
         }
     }
 
@@ -137,7 +137,7 @@ impl CompletionQueue {
         self.inner.device.first_of(&self.inner.shards)
     }
 
-    /// Returns the other shards of the queue pairs. Their driver threads run without being asked.
+    /// Returns the other shards of the queue pairs.
     fn other_shards(&self) -> impl Iterator<Item = &Shard> {
         let bits = self.inner.shards.bits();
         self.inner.device.shards_among(bits & bits.wrapping_sub(1))
@@ -169,9 +169,9 @@ impl CompletionQueue {
 
     /// Sends the acknowledgements of polled messages that must leave before the program goes on.
     #[inline]
-    fn acknowledge(&self) {
-        self.shard().acknowledge();
-        self.other_shards().for_each(Shard::acknowledge);
+    fn send_owed_acks(&self) {
+        self.shard().send_owed_acks();
+        self.other_shards().for_each(Shard::send_owed_acks);
     }
 
     /// Returns the engine's part of the queue.
@@ -234,8 +234,8 @@ impl CompletionQueue {
         self.inner.queue.is_empty()
     }
 
-    /// Takes the oldest completion, if there is one. Does not block. Drives the engine if the queue
-    /// is empty.
+    /// Takes the oldest completion, if there is one. Drives the engine if the queue is empty, and
+    /// does not wait for completions.
     ///
     /// # Errors
     /// Fails with [`Error::CqOverflow`] or [`Error::DeviceFailed`] after all available completions
@@ -262,7 +262,7 @@ impl CompletionQueue {
             }
         }
         if taken > 0 {
-            self.acknowledge();
+            self.send_owed_acks();
         }
         Ok(taken)
     }
@@ -379,9 +379,9 @@ impl CompletionQueue {
     /// Takes the oldest completion, unless a fault delays it.
     #[inline]
     fn next(&self) -> Option<Completion> {
-        let next = match &self.inner.slow {
+        let next = match &self.inner.delayed {
             None => self.inner.queue.poll(),
-            Some(slow) => slow.poll(&self.inner.queue),
+            Some(delayed) => delayed.poll(&self.inner.queue),
         };
         if next.as_ref().is_some_and(|completion| completion.status != Status::Success) {
             self.inner
@@ -394,14 +394,14 @@ impl CompletionQueue {
 
     fn arm_queue(&self, arm: Arm) {
         self.inner.queue.arm(arm);
-        if let Some(slow) = &self.inner.slow {
-            slow.armed(&self.inner.queue);
+        if let Some(delayed) = &self.inner.delayed {
+            delayed.armed(&self.inner.queue);
         }
     }
 
-    /// Takes the oldest completion and acknowledges its message.
+    /// Takes the oldest completion, and sends the acknowledgement of its message if that must leave.
     fn take(&self) -> Option<Completion> {
-        self.next().inspect(|_| self.acknowledge())
+        self.next().inspect(|_| self.send_owed_acks())
     }
 
     fn check(&self) -> Result<()> {

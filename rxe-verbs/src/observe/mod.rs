@@ -8,7 +8,7 @@
 //! check the rest.
 
 mod capture;
-mod captured;
+mod live_capture;
 mod port;
 mod quota;
 mod record;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rxe_net::report::{self, NoReport, Question, ReportSocket};
 
 pub use capture::{CapturePiece, DeviceCapture};
-pub(crate) use captured::Captured;
+pub(crate) use live_capture::LiveCaptureSlot;
 pub use port::{PORT_COUNTERS, port_counters};
 pub(crate) use quota::{GroupPermit, Permit};
 pub use record::Record;

@@ -16,7 +16,9 @@ use rxe_net::report::{MAX_REPORT, Question, Reporter};
 use rxe_net::{CaptureStream, PortGroups};
 use rxe_sys::fork_generation;
 
-use super::{BUSY, Captured, DROPPED, Record, Resources, Subject, TOTAL, UseCounters, records};
+use super::{
+    BUSY, DROPPED, LiveCaptureSlot, Record, Resources, Subject, TOTAL, UseCounters, records,
+};
 use crate::progress::{CmList, Core, Shard};
 
 /// The most objects in a reply.
@@ -50,22 +52,22 @@ pub(crate) struct DeviceReporter {
     pub(crate) device: Box<dyn Observed>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) resources: Arc<Resources>,
-    pub(crate) captured: Arc<Captured>,
+    pub(crate) live_capture: Arc<LiveCaptureSlot>,
 }
 
 /// Keeps a device replying to questions until it is dropped.
 pub(crate) struct Reporting {
     groups: Arc<PortGroups>,
-    captured: Arc<Captured>,
+    live_capture: Arc<LiveCaptureSlot>,
     /// The fork generation of the process that owns the device.
     generation: u64,
 }
 
 impl Reporting {
     pub(crate) fn start(groups: Arc<PortGroups>, reporter: DeviceReporter) -> Self {
-        let captured = Arc::clone(&reporter.captured);
+        let live_capture = Arc::clone(&reporter.live_capture);
         groups.set_reporter(Some(Box::new(reporter)));
-        Self { groups, captured, generation: fork_generation() }
+        Self { groups, live_capture, generation: fork_generation() }
     }
 }
 
@@ -74,7 +76,7 @@ impl Drop for Reporting {
         // In a forked child its lock may be held forever.
         if self.generation == fork_generation() {
             self.groups.set_reporter(None);
-            self.captured.end();
+            self.live_capture.end();
         }
     }
 }
@@ -104,18 +106,22 @@ impl Reporter for DeviceReporter {
 
     fn capture(&self, to: CaptureStream) -> bool {
         let last = |dropped| records(&[Record::new(DROPPED).with("packets", dropped)]);
-        self.captured.start(to, &records(&[self.device()]), last, || self.device.shards())
+        self.live_capture.start(to, &records(&[self.device()]), last, || self.device.shards())
     }
 
     fn end_capture(&self) {
-        self.captured.end();
+        self.live_capture.end();
     }
 }
 
 impl DeviceReporter {
     /// Calls `look` under each shard's lock; `None` if a lock is not free in time.
     fn look<R>(&self, look: impl Fn(&mut Core) -> R) -> Option<Vec<R>> {
-        self.device.shards().iter().map(|shard| shard.bare_within(LOCK_TIMEOUT, &look)).collect()
+        self.device
+            .shards()
+            .iter()
+            .map(|shard| shard.with_lock_within(LOCK_TIMEOUT, &look))
+            .collect()
     }
 
     fn device(&self) -> Record {
@@ -171,8 +177,8 @@ impl DeviceReporter {
         let mut records = Vec::new();
         let mut next = None;
         if let Some(shard) = shards.get(number) {
-            let page =
-                shard.bare_within(LOCK_TIMEOUT, |core| core.engine.list_qps(place, MAX_OBJECTS))?;
+            let page = shard
+                .with_lock_within(LOCK_TIMEOUT, |core| core.engine.list_qps(place, MAX_OBJECTS))?;
             records.extend(page.qps.iter().map(qp));
             next = page.next.and_then(|place| u32::try_from(place).ok());
             next = next.filter(|place| *place <= PLACE_MASK);
@@ -234,7 +240,7 @@ impl DeviceReporter {
         // The communication manager belongs to the first shard.
         let first = self.device.shards().into_iter().next()?;
         let CmList { services, connections, total } =
-            first.bare_within(LOCK_TIMEOUT, |core| core.list_cm(MAX_OBJECTS / 2))?;
+            first.with_lock_within(LOCK_TIMEOUT, |core| core.list_cm(MAX_OBJECTS / 2))?;
         let listeners = services.iter().map(|service| {
             let record = Record::new("cm_id").with("state", "LISTEN");
             match PortSpace::of_service(*service) {

@@ -29,7 +29,7 @@ pub(crate) trait Simulation: Send + Sync {
 
     /// Returns whether each call of the program ends before anything else happens on the host.
     /// Posts are then not delayed for batching, and no thread sleeps on sockets.
-    fn is_turn_based(&self) -> bool {
+    fn runs_to_completion(&self) -> bool {
         true
     }
 }
@@ -96,10 +96,10 @@ impl Environment {
         }
     }
 
-    /// Like [`Simulation::is_turn_based`]; `false` for the kernel.
+    /// Like [`Simulation::runs_to_completion`]; `false` for the kernel.
     #[inline]
-    pub(crate) fn is_turn_based(&self) -> bool {
-        self.simulation().is_some_and(|host| host.is_turn_based())
+    pub(crate) fn runs_to_completion(&self) -> bool {
+        self.simulation().is_some_and(|host| host.runs_to_completion())
     }
 
     /// Returns whether time is virtual.

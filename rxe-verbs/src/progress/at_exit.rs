@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::doorbells::PendingDoorbells;
-use super::owed::OwedAcks;
-use crate::event::is_any_untold;
+use super::owed::Owed;
+use super::waiting_posts::WaitingPosts;
+use crate::event::has_undelivered_events;
 use crate::os::now;
 
 /// The longest time that an ending process waits: on a busy host the driver may have to wait for a
@@ -24,8 +24,8 @@ const MAX_WAIT: Duration = Duration::from_millis(500);
 pub(super) struct Unsent {
     /// The process that owns the shard; 0 if no shard uses this record.
     process: AtomicU32,
-    pub(super) acks: OwedAcks,
-    pub(super) doorbells: PendingDoorbells,
+    pub(super) owed: Owed,
+    pub(super) waiting_posts: WaitingPosts,
     next: OnceLock<Box<Unsent>>,
 }
 
@@ -40,11 +40,11 @@ pub fn flush_before_exit() {
     let process = std::process::id();
     let mut deadline = None;
     for record in records().filter(|r| r.process.load(Ordering::Acquire) == process) {
-        let before = record.acks.flushes();
+        let before = record.owed.flushes();
         let owes =
-            || record.acks.any() && record.acks.flushes() == before || record.doorbells.any();
+            || record.owed.any() && record.owed.flushes() == before || record.waiting_posts.any();
         // Errors of the last turn are explained after the turn.
-        while owes() || is_any_untold() {
+        while owes() || has_undelivered_events() {
             if now() >= *deadline.get_or_insert_with(|| now() + MAX_WAIT) {
                 return;
             }
@@ -65,8 +65,8 @@ impl Unsent {
     const fn new() -> Self {
         Self {
             process: AtomicU32::new(0),
-            acks: OwedAcks::new(),
-            doorbells: PendingDoorbells::new(),
+            owed: Owed::new(),
+            waiting_posts: WaitingPosts::new(),
             next: OnceLock::new(),
         }
     }
@@ -104,8 +104,8 @@ impl Deref for UnsentRecord {
 
 impl Drop for UnsentRecord {
     fn drop(&mut self) {
-        self.acks.all_sent();
-        self.doorbells.end();
+        self.owed.all_sent();
+        self.waiting_posts.end();
         self.process.store(0, Ordering::Release);
     }
 }
@@ -118,32 +118,32 @@ mod tests {
     fn a_process_that_ends_waits_until_all_has_left() {
         let shard = UnsentRecord::take();
         flush_before_exit();
-        shard.acks.note();
+        shard.owed.note();
         std::thread::scope(|scope| {
             let waits = scope.spawn(flush_before_exit);
-            assert!(shard.acks.any());
-            shard.acks.all_sent();
+            assert!(shard.owed.any());
+            shard.owed.all_sent();
             waits.join().unwrap();
         });
-        assert!(!shard.acks.any());
+        assert!(!shard.owed.any());
     }
 
     #[test]
     fn a_process_that_ends_waits_for_a_limited_time() {
         let shard = UnsentRecord::take();
-        shard.acks.note();
+        shard.owed.note();
         let before = now();
         flush_before_exit();
         assert!(now().since(before) >= MAX_WAIT);
-        assert!(shard.acks.any());
+        assert!(shard.owed.any());
     }
 
     #[test]
     fn what_a_parent_owes_is_not_its_child_s() {
         let shard = UnsentRecord::take();
         shard.process.store(u32::MAX, Ordering::Release);
-        shard.acks.note();
+        shard.owed.note();
         flush_before_exit();
-        assert!(shard.acks.any(), "it did not wait");
+        assert!(shard.owed.any(), "it did not wait");
     }
 }

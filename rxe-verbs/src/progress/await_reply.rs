@@ -19,14 +19,14 @@ impl Shard {
     /// at most [`MAX_REPLY_WAIT`], plus the time for which other threads have the CPU. Does nothing
     /// in a simulation, where no peer runs meanwhile.
     pub(crate) fn await_reply(&self, qpn: Qpn, predictor: &mut ReplyPredictor) {
-        if self.environment().is_turn_based() {
+        if self.environment().runs_to_completion() {
             return;
         }
         let began = self.environment().now();
         let look = move |core: &mut Core| (core.engine.qp_msn(qpn), core.received);
         let seen = self
-            .bare_within(Duration::ZERO, look)
-            .or_else(|| self.bare_within(predictor.turn_wait()?, look));
+            .with_lock_within(Duration::ZERO, look)
+            .or_else(|| self.with_lock_within(predictor.turn_wait()?, look));
         let Some((Some(msn), received)) = seen else { return };
         let post = PostContext { msn, received, now: began, single_cpu: self.single_cpu };
         let Some(awaited) = predictor.posted(&post) else { return };
@@ -35,7 +35,7 @@ impl Shard {
                 let present = core.engine.qp_msn(qpn)?;
                 let come = messages(msn, present) >= awaited;
                 if come {
-                    core.acks.came_in_a_post();
+                    core.ping_pong.came_in_a_post();
                 }
                 Some(come)
             });

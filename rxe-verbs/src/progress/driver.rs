@@ -10,7 +10,7 @@ use rxe_core::types::Time;
 
 use super::Shard;
 use super::policy::{AdaptivePolling, RealtimeShare};
-use super::shard::BUDGET;
+use super::shard::RX_BUDGET;
 use super::turn::{Backlog, Core};
 use super::wakeup::WokenBy;
 use crate::error::{Error, Result};
@@ -94,7 +94,7 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
         // interface.
         let may_poll = !turns.is_multiple_of(1024);
         let polls = turn(shard, woken.timer, |packets, alone| {
-            polling.goes_on(packets, alone, now()) && may_poll
+            polling.may_continue(packets, alone, now()) && may_poll
         })?;
         woken = WokenBy::default();
         if !polls {
@@ -185,26 +185,27 @@ pub(super) fn turn(
 ) -> Result<bool> {
     let gone = |core: &mut Core| {
         if timer {
-            core.timer_gone();
+            core.timer_fired();
         }
     };
     let turned = shard.turn_after(gone, |core| {
         let mut packets = 0;
         loop {
-            match core.receive(BUDGET, &shard.wakeups)? {
+            match core.receive(RX_BUDGET, &shard.wakeups)? {
                 0 => break,
                 n => packets += n,
             }
             core.transmit()?;
-            if core.backlog == Backlog::CutShort || !core.limit.goes_on(core.environment.now()) {
+            if core.backlog == Backlog::CutShort || !core.limit.may_continue(core.environment.now())
+            {
                 break;
             }
         }
         core.refuse_mads();
         let plan = core.watchers.look(core.backlog == Backlog::Blocked, core.environment.now());
-        core.polled = polls(packets, plan.watches());
+        core.driver_polls = polls(packets, plan.watches());
         shard.apply(core, plan);
-        Ok(core.polled)
+        Ok(core.driver_polls)
     })?;
     shard.fail_on(turned)
 }

@@ -192,7 +192,7 @@ impl Simulation for Host {
         1
     }
 
-    fn is_turn_based(&self) -> bool {
+    fn runs_to_completion(&self) -> bool {
         false
     }
 }
@@ -294,7 +294,7 @@ const MUST_MEET: [&str; 9] = [
     "posts that the driver sends",
     "acknowledgements that wait",
     "a post that waits for an answer",
-    "an urgent post",
+    "a post that must leave",
     "a turn that is cut short",
     "a process that does not run",
     "a peer that says nothing",
@@ -565,7 +565,7 @@ impl World {
         qp.post_send(request).expect("there is room");
         self.posted_to(
             at,
-            Post { packets, requests: 1, urgent: solicited, ..Post::default() },
+            Post { packets, requests: 1, must_leave: solicited, ..Post::default() },
             true,
         );
     }
@@ -587,9 +587,9 @@ impl World {
         let others = self.unsent();
         self.waiting[at].push_back(Waiting { posted: now, stopped });
         let in_memory = answers && at == 0 && self.host.0.lock().peer.echoes;
-        let urgent = post.urgent || in_memory && self.predictor.is_ping_pong();
+        let must_leave = post.must_leave || in_memory && self.predictor.is_ping_pong();
         let alone = QPS[at].1 == QpType::Rc && self.qps[at].sends_outstanding() <= post.requests;
-        let post = Post { urgent, ..post }.on(&self.qps[at]);
+        let post = Post { must_leave, ..post }.on(&self.qps[at]);
         let awaited = self.program(MAX_REPLY_WAIT, |world| {
             if world.shard.posted(&post) && in_memory {
                 world.shard.await_reply(world.qps[at].qpn(), &mut world.predictor);
@@ -613,7 +613,7 @@ impl World {
         let state = self.host.0.lock();
         assert!(waits || awaited || state.owed.is_empty(), "acknowledgements wait after a post");
         drop(state);
-        if post.urgent || post.packets >= Post::MAX_PACKETS {
+        if post.must_leave || post.packets >= Post::MAX_PACKETS {
             assert!(!waits, "{post:?} waits");
             self.met(5);
             self.began = None;

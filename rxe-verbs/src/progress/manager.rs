@@ -18,10 +18,10 @@ pub(crate) trait ConnectionManager: Any + Send {
     /// to do about timers.
     fn turn(&mut self, now: Time, engine: &mut Engine, timers: Timers);
 
-    /// Exchanges liveness questions and answers with the hosts of peers. Called before and after
+    /// Exchanges liveness probes and answers with the hosts of peers. Called before and after
     /// timers run.
-    fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut PeerProbes>) {
-        let _ = (engine, questions);
+    fn exchange_probes(&mut self, engine: &mut Engine, probes: Option<&mut PeerProbes>) {
+        let _ = (engine, probes);
     }
 
     /// Lists services and connections, up to `max` of each kind.

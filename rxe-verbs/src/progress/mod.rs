@@ -19,7 +19,6 @@
 
 mod at_exit;
 mod await_reply;
-mod doorbells;
 mod driver;
 mod groups;
 #[cfg(test)]
@@ -34,6 +33,7 @@ mod sleep;
 #[cfg(test)]
 mod testing;
 mod turn;
+mod waiting_posts;
 mod wakeup;
 
 pub use at_exit::flush_before_exit;

@@ -1,11 +1,13 @@
-//! Acknowledgements that a shard owes its peers. Threads without its lock read them here.
+//! Whether a shard still owes something: acknowledgements to its peers, explanations of failed
+//! requests to the program. Threads without its lock read this here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether a shard may have acknowledgements to send.
+/// Whether a shard may have acknowledgements to send, or requests that fail to explain.
 #[derive(Debug)]
-pub(super) struct OwedAcks {
-    /// Packets have arrived whose acknowledgements may not have left.
+pub(super) struct Owed {
+    /// Packets have arrived whose acknowledgements may not have left, or timers have run whose
+    /// failures may not be explained.
     any: AtomicBool,
     /// The last of these packets came from this host.
     local: AtomicBool,
@@ -13,7 +15,7 @@ pub(super) struct OwedAcks {
     flushes: AtomicU64,
 }
 
-impl OwedAcks {
+impl Owed {
     pub(super) const fn new() -> Self {
         let (any, local) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { any, local, flushes: AtomicU64::new(0) }

@@ -3,20 +3,22 @@
 //!
 //! The ways in:
 //!
-//! | entry | takes the lock | waits for it | turns the engine | serves others' doorbells |
-//! | --- | --- | --- | --- | --- |
-//! | [`Shard::with`] | yes | yes | sends; one step, if the turn before was cut short | yes |
-//! | [`Shard::turn`], [`Shard::turn_after`] | yes | yes | receives, runs timers, sends | yes |
-//! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; acks may wait | yes |
-//! | [`Shard::posted`] | if it is free | no | sends; small posts may wait | yes, unless its post waits |
-//! | [`Shard::answer_doorbells`] | if a doorbell was rung, and it is free | no | sends | yes |
-//! | [`Shard::bare`] | yes | yes | no | yes |
-//! | [`Shard::bare_within`] | yes | for a given time | no | yes |
+//! | entry | takes the lock | waits for it | turns the engine |
+//! | --- | --- | --- | --- |
+//! | [`Shard::with`] | yes | yes | sends; one step, if the turn before was cut short |
+//! | [`Shard::turn`], [`Shard::turn_after`] | yes | yes | receives, runs timers, sends |
+//! | [`Shard::turn_if_free`] | if it is free | no | receives, runs timers, sends; acks may wait |
+//! | [`Shard::posted`] | if it is free | no | sends; small posts may wait |
+//! | [`Shard::answer_doorbells`] | if a doorbell was rung, and it is free | no | sends |
+//! | [`Shard::with_lock`] | yes | yes | no |
+//! | [`Shard::with_lock_within`] | yes | for a given time | no |
 //!
-//! [`Shard::acknowledge`] and [`Shard::serve_sleeper`] call [`Shard::with`]. To serve others'
-//! doorbells is to send the requests that other threads posted while this thread had the lock.
-//! After a post that waits, those requests wait too, as long as
-//! [`DoorbellBatching`](super::policy::DoorbellBatching) decides; then the driver turns the engine.
+//! [`Shard::send_owed_acks`] and [`Shard::serve_sleeper`] call [`Shard::with`].
+//!
+//! After the lock is released, each of these sends the requests that other threads posted meanwhile
+//! ([`Shard::answer_doorbells`]). The one exception is [`Shard::posted`] if its own post waits: then
+//! those requests wait too, as long as
+//! [`DoorbellBatching`](super::policy::DoorbellBatching) decides, and the driver sends them.
 
 mod locked;
 #[cfg(test)]
@@ -47,7 +49,7 @@ use crate::os::Environment;
 
 /// Packets received in one step, before the responses to them are sent. Few enough for a caller to
 /// see its completions soon, and for a peer to see acknowledgements before its window is used up.
-pub(super) const BUDGET: usize = 64;
+pub(super) const RX_BUDGET: usize = 64;
 
 /// The most packets whose acknowledgements may wait. With more, the peer may need the
 /// acknowledgements to continue.
@@ -63,8 +65,9 @@ pub(crate) struct Shard {
     doorbells: Arc<Doorbells>,
     pub(super) wakeups: Wakeups,
     pub(super) stop: AtomicBool,
-    /// A request that must leave immediately was left to the thread that had the lock.
-    urgent: AtomicBool,
+    /// A request that must leave immediately was left to the thread that had the lock. Without this,
+    /// a holder whose own post waits would let that request wait too.
+    left_to_holder: AtomicBool,
     asyncs: Arc<AsyncEvents>,
     /// The policy is [`AckPolicy::Prompt`]: acknowledgements leave before completions are seen.
     prompt: bool,
@@ -112,7 +115,8 @@ pub(crate) trait WakeAll: std::fmt::Debug + Send + Sync {
 
 impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self> {
-        let ShardParts { device, engine, backend, events, asyncs, acks, realtime, environment } = parts;
+        let ShardParts { device, engine, backend, events, asyncs, acks, realtime, environment } =
+            parts;
         let unsent = UnsentRecord::take();
         let wakeups = Wakeups::new(&*backend, &environment)?;
         let doorbells = Arc::clone(engine.doorbells());
@@ -125,7 +129,7 @@ impl Shard {
             doorbells,
             wakeups,
             stop: AtomicBool::new(false),
-            urgent: AtomicBool::new(false),
+            left_to_holder: AtomicBool::new(false),
             asyncs,
             prompt: acks == AckPolicy::Prompt,
             unsent,
@@ -179,6 +183,7 @@ impl Shard {
         let mut core = self.lock();
         let result = self.turn_locked(&mut core, prepare, f);
         drop(core);
+        // A thread that posted after this turn had taken the doorbells found the lock taken.
         self.answer_doorbells();
         result
     }
@@ -192,7 +197,7 @@ impl Shard {
         // The shard may have failed while this thread waited for the lock.
         self.check()?;
         prepare(core);
-        if core.backlog == Backlog::Acks || self.unsent.doorbells.any() {
+        if core.backlog == Backlog::Acks || self.unsent.waiting_posts.any() {
             // `f` may destroy the queue pair whose acknowledgements or posts wait.
             self.end_turn(core, false)?;
         }
@@ -204,7 +209,7 @@ impl Shard {
     /// thread has the lock.
     ///
     /// In a ping-pong, acknowledgements wait for the caller's next post or the next such turn. If
-    /// neither comes, the driver sends them ([`super::policy::Acks`]).
+    /// neither comes, the driver sends them ([`super::policy::PingPong`]).
     pub(crate) fn turn_if_free<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
         self.check_own()?;
         let Some(mut core) = self.try_lock() else { return Ok(None) };
@@ -215,8 +220,8 @@ impl Shard {
         }
         core.watchers.turned_inline();
         core.batching.polled();
-        let received = core.receive(BUDGET, &self.wakeups);
-        let later = self.acks_wait(&mut core, &received);
+        let received = core.receive(RX_BUDGET, &self.wakeups);
+        let later = self.may_defer_acks(&mut core, &received);
         let ended = self.end_turn(&mut core, later);
         let congested = core.backlog == Backlog::Congested;
         let seen = look(&mut core);
@@ -231,43 +236,43 @@ impl Shard {
         Ok(Some(seen))
     }
 
-    /// Returns whether acknowledgements of received packets wait for the next post. Those to a peer
-    /// on this host never wait: writing them into a ring costs no system call. In a simulation none
-    /// wait.
-    fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
-        if self.environment.is_turn_based() {
+    /// Returns whether acknowledgements of received packets wait for the next post. Those of packets
+    /// with an address of this host never wait: with shared memory, writing them into a ring costs no
+    /// system call. In a simulation none wait.
+    fn may_defer_acks(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
+        if self.environment.runs_to_completion() {
             return false;
         }
         match received {
-            Ok(0) => core.acks.polled_in_vain() && core.backlog == Backlog::Acks,
+            Ok(0) => core.ping_pong.polled_in_vain() && core.backlog == Backlog::Acks,
             Ok(1..=MAX_WAITING_ACKS) => {
                 core.backlog == Backlog::Nothing
-                    && !self.unsent.acks.any_local()
+                    && !self.unsent.owed.any_local()
                     && core.engine.can_wait()
                     && core.engine.has_transmit_work()
-                    && core.acks.wait(self.environment.now())
+                    && core.ping_pong.defers_acks(self.environment.now())
             }
             _ => false,
         }
     }
 
-    /// Sends the acknowledgements of polled messages, if they must not wait. That is so if the peer
-    /// is on this host, where sending costs no system call, or if the device was opened with
-    /// [`AckPolicy::Prompt`].
+    /// Sends the acknowledgements of polled messages, if they must not wait. That is so if the last
+    /// packet came from an address of this host (with shared memory, writing them into a ring costs
+    /// no system call), or if the device was opened with [`AckPolicy::Prompt`].
     #[inline]
-    pub(crate) fn acknowledge(&self) {
-        let acks = &self.unsent.acks;
-        if acks.any_local() || self.prompt && acks.any() {
-            self.send_acks();
+    pub(crate) fn send_owed_acks(&self) {
+        let owed = &self.unsent.owed;
+        if owed.any_local() || self.prompt && owed.any() {
+            self.drain_owed_acks();
         }
     }
 
     #[cold]
-    fn send_acks(&self) {
+    fn drain_owed_acks(&self) {
         // One call may not do: another thread may be in the middle of a turn, or a turn was cut
         // short.
         for _ in 0..TURNS_FOR_OTHERS {
-            if !self.unsent.acks.any() || self.with(|_| ()).is_err() {
+            if !self.unsent.owed.any() || self.with(|_| ()).is_err() {
                 return;
             }
         }
@@ -300,20 +305,20 @@ impl Shard {
         self.answer_doorbells_by(|| {
             self.try_lock().or_else(|| {
                 // As with the doorbells: either the holder sees this flag after it has unlocked
-                // (`Shard::was_urged`), or this thread finds the lock free, or taken by a later
-                // holder, which sends.
-                self.urgent.store(true, Ordering::Release);
+                // (`Shard::was_left_a_request`), or this thread finds the lock free, or taken by a
+                // later holder, which sends.
+                self.left_to_holder.store(true, Ordering::Release);
                 fence(Ordering::SeqCst);
                 self.try_lock()
             })
         });
     }
 
-    /// Returns whether another thread has left an urgent request to this thread. Called after this
-    /// thread has released the lock.
-    fn was_urged(&self) -> bool {
+    /// Returns whether another thread has left a request that must leave immediately to this thread.
+    /// Called after this thread has released the lock.
+    fn was_left_a_request(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.urgent.load(Ordering::Acquire)
+        self.left_to_holder.load(Ordering::Acquire)
     }
 
     fn answer_doorbells_by<'a>(&'a self, lock: impl Fn() -> Option<Locked<'a>>) {
@@ -336,30 +341,31 @@ impl Shard {
         });
     }
 
-    /// Sends a post whose doorbell is rung, or lets it wait for the next one. Returns whether it
-    /// leaves immediately.
+    /// Sends a post whose doorbell is rung, or lets it wait for the next one. Returns `false` if the
+    /// post waits for the next one; with `true`, this thread has sent it or the lock's holder will.
     ///
     /// A post that waits ([`super::policy::DoorbellBatching`]) leaves with the next post, with the
     /// next turn of any thread, or with a turn of the driver.
     #[inline]
     pub(crate) fn posted(&self, post: &Post) -> bool {
-        let may_wait = !post.goes_at_once() && !self.environment.is_turn_based();
-        if may_wait && self.unsent.doorbells.join(post.packets) {
+        let may_wait = !post.leaves_immediately() && !self.environment.runs_to_completion();
+        if may_wait && self.unsent.waiting_posts.join(post.packets) {
             return false;
         }
         if may_wait
             && let Some(mut core) = self.try_lock()
             && self.failed.get().is_none()
         {
-            if core.posts_wait(post, &self.wakeups) {
+            if core.try_defer_post(post, &self.wakeups) {
                 drop(core);
-                if self.was_urged() {
+                if self.was_left_a_request() {
                     self.answer_doorbells();
                 }
                 return false;
             }
             let _ = self.end_turn(&mut core, false);
         }
+        // Even if this thread has just sent: others may have posted before it released the lock.
         if may_wait {
             self.answer_doorbells();
         } else {
@@ -376,9 +382,11 @@ impl Shard {
             core.events.take_all(&mut core.engine);
             core.wakeup_state.set_timer(&self.wakeups, self.environment.now() + TICK);
         } else {
-            // Cleared before the doorbells are taken, so that the urgent request is among them.
-            if self.urgent.load(Ordering::Relaxed) {
-                self.urgent.swap(false, Ordering::AcqRel);
+            // Cleared before the doorbells are taken, so that the request that was left is among
+            // them: the swap acquires what its poster released. The load keeps turns without such a
+            // request from writing to a cache line that other threads read.
+            if self.left_to_holder.load(Ordering::Relaxed) {
+                self.left_to_holder.swap(false, Ordering::AcqRel);
             }
             sent = core.transmit();
         }
@@ -397,7 +405,7 @@ impl Shard {
     /// Applies a decision of [`super::policy`]. Does nothing in a simulation, where no thread
     /// sleeps on sockets.
     pub(super) fn apply(&self, core: &mut Core, plan: Plan) {
-        if self.environment.is_turn_based() {
+        if self.environment.runs_to_completion() {
             return;
         }
         core.set_interest(&self.wakeups, plan.interest);
@@ -417,16 +425,16 @@ impl Shard {
     }
 
     /// Takes the lock and calls `f` without a turn. Works after a failure too, for cleaning up.
-    pub(super) fn bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+    pub(super) fn with_lock<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         let value = f(&mut self.lock());
         self.answer_doorbells();
         value
     }
 
-    /// Like [`Shard::bare`], if the lock becomes free within `timeout`; otherwise returns `None`.
+    /// Like [`Shard::with_lock`], if the lock becomes free within `timeout`; otherwise returns `None`.
     /// The lock never becomes free in a signal handler that interrupts its holder. Returns `None`
     /// in a forked child too.
-    pub(crate) fn bare_within<R>(
+    pub(crate) fn with_lock_within<R>(
         &self,
         timeout: Duration,
         f: impl FnOnce(&mut Core) -> R,
@@ -452,7 +460,7 @@ impl Shard {
         const TIMEOUT: Duration = Duration::from_millis(500);
         if let Some(observers) = &self.observers {
             // The turn in which the request failed may not have ended yet.
-            self.bare_within(TIMEOUT, |_| ());
+            self.with_lock_within(TIMEOUT, |_| ());
             observers.wait(TIMEOUT);
         }
     }
@@ -472,7 +480,7 @@ impl Shard {
         if !self.is_own() {
             return Default::default();
         }
-        self.bare(|core| (core.engine.counters().clone(), core.backend.counters()))
+        self.with_lock(|core| (core.engine.counters().clone(), core.backend.counters()))
     }
 
     /// Takes the log of events for a person; empty in a forked child.
@@ -480,7 +488,7 @@ impl Shard {
         if !self.is_own() {
             return Log::default();
         }
-        self.bare(|core| core.events.take_log())
+        self.with_lock(|core| core.events.take_log())
     }
 
     /// Destroys a queue pair, even after a failure. Not for a forked child. Returns memberships of
@@ -491,7 +499,7 @@ impl Shard {
             core.leave_groups()
         });
         destroyed.unwrap_or_else(|_| {
-            self.bare(|core| core.destroy_qp(qpn));
+            self.with_lock(|core| core.destroy_qp(qpn));
             Vec::new()
         })
     }

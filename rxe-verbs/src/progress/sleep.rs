@@ -14,7 +14,7 @@ use rxe_sys::EventFd;
 
 use super::Shard;
 use super::policy::Interest;
-use super::shard::BUDGET;
+use super::shard::RX_BUDGET;
 use super::turn::Backlog;
 use crate::error::{Error, Result};
 use crate::os::until;
@@ -44,7 +44,7 @@ impl Shard {
             None => self.check().map(|()| None),
             found => Ok(found),
         };
-        self.turn(BUDGET)?;
+        self.turn(RX_BUDGET)?;
         if let Some(host) = self.environment().simulation() {
             loop {
                 if let Some(found) = look()? {
@@ -78,7 +78,7 @@ impl Shard {
                 Err(e) => return Err(Error::io("sleep in poll", e)),
             }
             if leads && fds[1..].iter().any(|fd| !fd.revents().is_empty()) {
-                self.turn(BUDGET)?;
+                self.turn(RX_BUDGET)?;
             }
         }
     }
@@ -92,13 +92,13 @@ struct Waiting<'s> {
 
 impl<'s> Waiting<'s> {
     fn take(shard: &'s Shard) -> Self {
-        shard.bare(|core| core.watchers.enter());
+        shard.with_lock(|core| core.watchers.enter());
         Self { shard, leads: false }
     }
 
     /// Becomes the leader, if there is none.
     fn lead(&mut self) {
-        self.leads = self.shard.bare(|core| {
+        self.leads = self.shard.with_lock(|core| {
             let leads = core.watchers.lead();
             if leads && core.backlog != Backlog::Blocked {
                 core.set_interest(&self.shard.wakeups, Interest::None);
@@ -110,7 +110,7 @@ impl<'s> Waiting<'s> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.shard.bare(|core| {
+        self.shard.with_lock(|core| {
             let blocked = core.backlog == Backlog::Blocked;
             let now = core.environment.now();
             if let Some(plan) = core.watchers.leave(self.leads, blocked, now) {

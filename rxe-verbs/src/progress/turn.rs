@@ -10,16 +10,16 @@ use rxe_net::{Backend, NetError, SendStatus, Sharing, Tap};
 use super::at_exit::Unsent;
 use super::manager::ConnectionManager;
 use super::policy::{
-    AckPolicy, Acks, DoorbellBatching, Interest, Post, TimerGate, Timers, TurnLimit, Watchers,
+    AckPolicy, DoorbellBatching, Interest, PingPong, Post, TimerGate, Timers, TurnLimit, Watchers,
 };
 use super::wakeup::{WakeupState, Wakeups};
 use crate::event::Events;
 use crate::os::Environment;
 
-/// The most packets after which the clock need not be read again.
+/// After at most this many packets, the time read before them is still good enough to send with.
 const FEW: usize = 2;
 
-/// Why the last turn left packets unsent. The next turn of any thread sends them; each variant says
+/// What the last turn left unsent, and why. The next turn of any thread sends it; each variant says
 /// what else happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Backlog {
@@ -54,7 +54,7 @@ pub(crate) struct Core {
     /// The steps and the time that this turn has used.
     pub(super) limit: TurnLimit,
     timers: TimerGate,
-    pub(super) acks: Acks,
+    pub(super) ping_pong: PingPong,
     pub(super) batching: DoorbellBatching,
     /// The record of what is not sent yet, which other threads read without the lock.
     unsent: &'static Unsent,
@@ -65,7 +65,7 @@ pub(crate) struct Core {
     /// What to do about the connection manager's timers at its next turn.
     cm_timers: Timers,
     /// The driver polls again immediately and does not sleep on its descriptors.
-    pub(super) polled: bool,
+    pub(super) driver_polls: bool,
     /// The backend was last told that a thread sleeps on its descriptors.
     watched: bool,
     /// The multicast groups that the interface has joined.
@@ -96,13 +96,13 @@ impl Core {
             wakeup_state: WakeupState::default(),
             limit: TurnLimit::default(),
             timers: TimerGate::default(),
-            acks: Acks::new(acks),
+            ping_pong: PingPong::new(acks),
             batching: DoorbellBatching::default(),
             unsent,
             received: Time::ZERO,
             cm: None,
             cm_timers: Timers::None,
-            polled: false,
+            driver_polls: false,
             watched: false,
             joined: Vec::new(),
             intact: true,
@@ -124,7 +124,7 @@ impl Core {
     /// Sets the socket events that wake the driver, also while it sleeps.
     pub(super) fn set_interest(&mut self, wakeups: &Wakeups, interest: Interest) {
         self.wakeup_state.set_interest(wakeups, interest);
-        let sleeps = interest != Interest::None && !self.polled;
+        let sleeps = interest != Interest::None && !self.driver_polls;
         let watched = sleeps || self.watchers.has_leader();
         if std::mem::replace(&mut self.watched, watched) != watched {
             self.backend.watch(watched);
@@ -149,8 +149,8 @@ impl Core {
         self.backend.sharing().map_or(Ok(()), |sharing| sharing.set_addresses(&addresses))
     }
 
-    /// Begins to receive for what the device has leased since the last call.
-    pub(crate) fn take_up(&mut self) -> Result<(), NetError> {
+    /// Begins to receive for the QPN blocks that the device has leased since the last call.
+    pub(crate) fn add_leased_blocks(&mut self) -> Result<(), NetError> {
         self.backend.sharing().map_or(Ok(()), |sharing| sharing.take_up())
     }
 
@@ -185,7 +185,7 @@ impl Core {
                 source = Some(frame.net.src);
                 local = engine.config().gids.contains(&frame.net.src.into());
             }
-            unsent.acks.note_packet(local);
+            unsent.owed.note_packet(local);
             engine.handle_frame(*time.get_or_insert_with(|| environment.now()), frame);
             events.take_all(engine);
         };
@@ -207,9 +207,9 @@ impl Core {
             match self.timers.decide(deadline, time, drained) {
                 Timers::None | Timers::Wait => {}
                 due @ (Timers::Run | Timers::ExcuseAndRun) => {
-                    // Requests that fail now are explained after this turn: a process that ends
-                    // waits for that.
-                    self.unsent.acks.note();
+                    // Requests that fail now are explained after this turn, so an explanation is
+                    // owed: a process that ends waits for it.
+                    self.unsent.owed.note();
                     if due == Timers::ExcuseAndRun {
                         self.engine.excuse_silence(time);
                     }
@@ -226,27 +226,27 @@ impl Core {
     }
 
     /// Records that the driver's timer has fired.
-    pub(super) fn timer_gone(&mut self) {
-        if self.wakeup_state.timer_gone(self.environment.now()) {
+    pub(super) fn timer_fired(&mut self) {
+        if self.wakeup_state.timer_fired(self.environment.now()) {
             self.batching.timed_out();
         }
     }
 
     /// Returns whether a post may wait for the next one. If so, the driver's timer is set, and
-    /// `PendingDoorbells::join` lets more posts wait.
-    pub(super) fn posts_wait(&mut self, post: &Post, wakeups: &Wakeups) -> bool {
+    /// `WaitingPosts::join` lets more posts wait.
+    pub(super) fn try_defer_post(&mut self, post: &Post, wakeups: &Wakeups) -> bool {
         let time = self.environment.now();
         self.limit.note(Some(time));
-        if self.unsent.doorbells.any() {
+        if self.unsent.waiting_posts.any() {
             self.batching.filled(time);
             return false;
         }
         let busy = self.backlog != Backlog::Nothing;
-        if !self.batching.posted(&Post { urgent: post.urgent || busy, ..*post }, time) {
+        if !self.batching.posted(&Post { must_leave: post.must_leave || busy, ..*post }, time) {
             return false;
         }
         self.wakeup_state.set_posts_timer(wakeups, time, self.batching.max_wait());
-        self.unsent.doorbells.begin(post.packets);
+        self.unsent.waiting_posts.begin(post.packets);
         true
     }
 
@@ -254,29 +254,32 @@ impl Core {
     /// [`Core::backlog`] says which of these ended it.
     pub(super) fn transmit(&mut self) -> Result<(), NetError> {
         let waited = std::mem::take(&mut self.backlog) == Backlog::Acks;
-        if self.unsent.doorbells.end() {
+        if self.unsent.waiting_posts.end() {
             self.batching.left(self.environment.now());
         }
         if let Some(cm) = &mut self.cm {
             let timers = std::mem::take(&mut self.cm_timers);
             let mut exchange = |cm: &mut dyn ConnectionManager, engine: &mut Engine| {
                 if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
-                    let questions = self.backend.sharing().and_then(Sharing::peer_probes);
-                    cm.exchange_questions(engine, questions);
+                    let probes = self.backend.sharing().and_then(Sharing::peer_probes);
+                    cm.exchange_probes(engine, probes);
                 }
             };
+            // Only timers create probes, and they run in `turn`; the second call sends these probes.
+            // The first call reads which earlier probes found no process: the timers judge by that.
             exchange(&mut **cm, &mut self.engine);
             cm.turn(self.environment.now(), &mut self.engine, timers);
             exchange(&mut **cm, &mut self.engine);
         }
         while self.has_work() {
-            // Also with a full batch: `poll_transmit_with` below takes the doorbells.
+            // The engine is called even while the batch is full, because that call also takes the
+            // doorbells; so the time is needed here.
             let time = self.limit.noted().unwrap_or_else(|| self.environment.now());
             self.limit.begin(time);
             if !self.engine.doorbells().is_empty() {
-                self.acks.posted(time);
+                self.ping_pong.posted(time);
             } else if waited {
-                self.acks.not_answered();
+                self.ping_pong.not_answered();
             }
             let Self { engine, backend, tap, batch, .. } = self;
             match tap {
@@ -286,6 +289,7 @@ impl Core {
                 }),
             }
             self.events.take_all(&mut self.engine);
+            // After direct packets the backend gets even an empty batch: it must wake their receiver.
             if self.batch.is_empty() && !self.batch.take_direct() {
                 break;
             }
@@ -305,18 +309,19 @@ impl Core {
                     break;
                 }
             }
+            // The backend may have found out that the device does not segment.
             let limits = self.backend.capabilities().tx;
             if limits != *self.batch.limits() && self.batch.is_empty() {
                 self.batch = TxBatch::new(limits);
             }
-            if self.has_work() && !self.limit.goes_on(self.environment.now()) {
+            if self.has_work() && !self.limit.may_continue(self.environment.now()) {
                 self.backlog = Backlog::CutShort;
                 break;
             }
         }
         self.events.take_all(&mut self.engine);
         if self.backlog == Backlog::Nothing {
-            self.unsent.acks.all_sent();
+            self.unsent.owed.all_sent();
         }
         Ok(())
     }
@@ -328,12 +333,12 @@ impl Core {
         if !self.intact {
             return;
         }
-        // This must come first, as `PendingDoorbells::join` requires: from now on every post rings
+        // This must come first, as `WaitingPosts::join` requires: from now on every post rings
         // for itself.
-        self.unsent.doorbells.end();
+        self.unsent.waiting_posts.end();
         self.engine.fail_all(self.environment.now());
         self.events.take_all(&mut self.engine);
-        self.unsent.acks.all_sent();
+        self.unsent.owed.all_sent();
     }
 
     /// Returns whether there is anything to send.

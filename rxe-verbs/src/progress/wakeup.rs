@@ -69,7 +69,7 @@ const INTERFACE: u64 = 2;
 /// The reasons other than packets that ended a sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WokenBy {
-    /// The timer has fired: [`WakeupState::timer_gone`] must be called.
+    /// The timer has fired: [`WakeupState::timer_fired`] must be called.
     pub(super) timer: bool,
     /// The interface may have changed, or [`Wakeup::wake`] was called.
     pub(super) interface: bool,
@@ -160,14 +160,14 @@ impl Wakeup {
     /// Wakes the driver immediately.
     pub(crate) fn wake(&self) {
         self.now.store(true, Ordering::SeqCst);
-        self.timer.set_at_once();
+        self.timer.fire_now();
     }
 
     /// Wakes the driver at this time, or immediately if a wake-up is pending.
     fn set(&self, at: Time) {
         self.timer.set(at);
         if self.now.load(Ordering::SeqCst) {
-            self.timer.set_at_once();
+            self.timer.fire_now();
         }
     }
 
@@ -188,7 +188,7 @@ impl WakeupTimer {
         }
     }
 
-    fn set_at_once(&self) {
+    fn fire_now(&self) {
         match self {
             Self::Descriptor(timer) => timer.set_after(Some(Duration::ZERO)),
             Self::Simulated(host) => host.wake_at(Time::ZERO),
@@ -247,7 +247,7 @@ impl WakeupState {
     }
 
     /// Records that the timer has fired. Returns whether posts were to leave by `now`.
-    pub(super) fn timer_gone(&mut self, now: Time) -> bool {
+    pub(super) fn timer_fired(&mut self, now: Time) -> bool {
         let posts = self.posts <= now;
         (self.timer, self.deadline, self.posts) = (Time::MAX, Time::MAX, Time::MAX);
         posts

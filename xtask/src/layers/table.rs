@@ -164,7 +164,7 @@ pub const LAYERS: &[Layers] = &[
         within: "observe",
         layers: &[
             &["reporter"],
-            &["capture", "captured", "port"],
+            &["capture", "live_capture", "port"],
             &["record", "resources"],
             &["quota", "usage"],
         ],
@@ -179,7 +179,7 @@ pub const LAYERS: &[Layers] = &[
             &["refuser", "turn"],
             &["wakeup"],
             &["at_exit", "manager"],
-            &["doorbells", "owed"],
+            &["owed", "waiting_posts"],
             &["policy"],
         ],
     },

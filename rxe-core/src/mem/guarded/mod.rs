@@ -23,7 +23,6 @@
 //!
 //! On other architectures, and under tools that check memory accesses (they cannot see accesses of
 //! assembly), the routines of `copy` are used, and a fault is fatal.
-//! assembly), the copies are those of `copy`, and a fault is fatal.
 
 #[cfg(all(
     any(target_arch = "x86_64", target_arch = "aarch64"),

@@ -139,7 +139,7 @@ impl QueuePair {
         let now = self.device().now();
         self.shard().with(|core| core.engine.modify_qp(now, self.qpn(), attr, mask))??;
         if mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
-            self.discard_held_back();
+            self.discard_delayed();
         }
         Ok(())
     }
@@ -252,8 +252,8 @@ impl QueuePair {
         } else {
             None
         };
-        let urgent = posted.urgent || predictor.as_ref().is_some_and(|a| a.is_ping_pong());
-        let post = Post { urgent, ..posted }.on(&self.handle);
+        let must_leave = posted.must_leave || predictor.as_ref().is_some_and(|a| a.is_ping_pong());
+        let post = Post { must_leave, ..posted }.on(&self.handle);
         if self.shard().posted(&post)
             && let Some(predictor) = &mut predictor
         {
@@ -263,7 +263,7 @@ impl QueuePair {
 
     /// Discards completions that a fault delays. The engine has already removed those in the
     /// queues.
-    fn discard_held_back(&self) {
+    fn discard_delayed(&self) {
         self.send_cq().discard(self.qpn());
         self.recv_cq().discard(self.qpn());
     }
@@ -280,7 +280,7 @@ impl Drop for QueuePair {
         if self.shard().is_own() {
             // The interface leaves multicast groups here, after the lock is released.
             drop(self.shard().destroy_qp(self.qpn()));
-            self.discard_held_back();
+            self.discard_delayed();
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) const AT_ONCE: Duration = Duration::from_micros(50);
 
 /// Detects ping-pongs.
 #[derive(Debug, Default)]
-pub(in crate::progress) struct Acks {
+pub(in crate::progress) struct PingPong {
     policy: AckPolicy,
     /// The number of answers in a row.
     streak: u32,
@@ -41,14 +41,14 @@ pub(in crate::progress) struct Acks {
     in_a_post: bool,
 }
 
-impl Acks {
+impl PingPong {
     pub(in crate::progress) fn new(policy: AckPolicy) -> Self {
         Self { policy, ..Self::default() }
     }
 
     /// Returns whether acknowledgements wait for the program's answer. A poll has received a
     /// message at `now`, and there is nothing else to send.
-    pub(in crate::progress) fn wait(&mut self, now: Time) -> bool {
+    pub(in crate::progress) fn defers_acks(&mut self, now: Time) -> bool {
         if self.policy == AckPolicy::Prompt {
             return false;
         }
@@ -100,74 +100,74 @@ mod tests {
     }
 
     /// Returns a detector that has seen a ping-pong.
-    fn seen() -> Acks {
-        let mut acks = Acks::default();
+    fn seen() -> PingPong {
+        let mut ping_pong = PingPong::default();
         for round in 0..u64::from(PING_PONG_ANSWERS) {
-            assert!(!acks.wait(at(10 * round)), "round {round}");
-            acks.posted(at(10 * round + 5));
+            assert!(!ping_pong.defers_acks(at(10 * round)), "round {round}");
+            ping_pong.posted(at(10 * round + 5));
         }
-        acks
+        ping_pong
     }
 
     #[test]
     fn acknowledgements_wait_once_a_ping_pong_is_seen() {
-        let mut acks = seen();
-        assert!(acks.wait(at(1_000)));
-        acks.posted(at(1_001));
-        assert!(acks.wait(at(1_010)));
+        let mut ping_pong = seen();
+        assert!(ping_pong.defers_acks(at(1_000)));
+        ping_pong.posted(at(1_001));
+        assert!(ping_pong.defers_acks(at(1_010)));
     }
 
     #[test]
     fn a_poll_in_vain_ends_the_ping_pong() {
-        let mut acks = seen();
-        acks.not_answered();
+        let mut ping_pong = seen();
+        ping_pong.not_answered();
         assert!(
-            acks.wait(at(1_000)),
+            ping_pong.defers_acks(at(1_000)),
             "a poll between an answer and the next message is part of it"
         );
-        assert!(!acks.polled_in_vain());
-        assert!(!acks.wait(at(1_010)));
+        assert!(!ping_pong.polled_in_vain());
+        assert!(!ping_pong.defers_acks(at(1_010)));
     }
 
     #[test]
     fn the_first_poll_after_a_post_that_waited_does_not_end_it() {
-        let mut acks = seen();
+        let mut ping_pong = seen();
         for round in 0..10 {
-            assert!(acks.wait(at(1_000 + 10 * round)));
-            acks.came_in_a_post();
-            assert!(acks.polled_in_vain());
-            acks.posted(at(1_005 + 10 * round));
+            assert!(ping_pong.defers_acks(at(1_000 + 10 * round)));
+            ping_pong.came_in_a_post();
+            assert!(ping_pong.polled_in_vain());
+            ping_pong.posted(at(1_005 + 10 * round));
         }
-        assert!(acks.wait(at(1_100)));
-        acks.came_in_a_post();
-        assert!(acks.polled_in_vain());
-        assert!(!acks.polled_in_vain(), "the second one does");
-        assert!(!acks.wait(at(1_110)));
+        assert!(ping_pong.defers_acks(at(1_100)));
+        ping_pong.came_in_a_post();
+        assert!(ping_pong.polled_in_vain());
+        assert!(!ping_pong.polled_in_vain(), "the second one does");
+        assert!(!ping_pong.defers_acks(at(1_110)));
     }
 
     #[test]
     fn a_stream_is_no_ping_pong() {
-        let mut acks = seen();
-        assert!(acks.wait(at(1_000)));
-        assert!(!acks.wait(at(1_001)), "the message before was not answered");
-        acks.posted(at(1_002));
-        assert!(!acks.wait(at(1_003)));
+        let mut ping_pong = seen();
+        assert!(ping_pong.defers_acks(at(1_000)));
+        assert!(!ping_pong.defers_acks(at(1_001)), "the message before was not answered");
+        ping_pong.posted(at(1_002));
+        assert!(!ping_pong.defers_acks(at(1_003)));
     }
 
     #[test]
     fn an_answer_that_takes_its_time_is_no_ping_pong() {
-        let mut acks = seen();
-        assert!(acks.wait(at(1_000)));
-        acks.posted(at(1_001) + AT_ONCE);
-        assert!(!acks.wait(at(2_000)));
+        let mut ping_pong = seen();
+        assert!(ping_pong.defers_acks(at(1_000)));
+        ping_pong.posted(at(1_001) + AT_ONCE);
+        assert!(!ping_pong.defers_acks(at(2_000)));
     }
 
     #[test]
     fn prompt_acknowledgements_never_wait() {
-        let mut acks = Acks::new(AckPolicy::Prompt);
+        let mut ping_pong = PingPong::new(AckPolicy::Prompt);
         for round in 0..100 {
-            assert!(!acks.wait(at(10 * round)));
-            acks.posted(at(10 * round + 1));
+            assert!(!ping_pong.defers_acks(at(10 * round)));
+            ping_pong.posted(at(10 * round + 1));
         }
     }
 }

@@ -44,8 +44,9 @@ pub(crate) struct Post {
     pub(crate) incomplete: u32,
     /// The service is reliable: the peer acknowledges requests.
     pub(crate) acknowledged: bool,
-    /// The post must leave immediately.
-    pub(crate) urgent: bool,
+    /// The post must leave immediately: it requests a solicited event, or belongs to a
+    /// ping-pong.
+    pub(crate) must_leave: bool,
 }
 
 impl Post {
@@ -58,7 +59,7 @@ impl Post {
         let packets = u32::try_from(request.payload.len() / 1024).unwrap_or(u32::MAX);
         self.packets = self.packets.saturating_add(packets).saturating_add(1);
         self.requests = self.requests.saturating_add(1);
-        self.urgent |= request.flags.contains(SendFlags::SOLICITED);
+        self.must_leave |= request.flags.contains(SendFlags::SOLICITED);
     }
 
     /// Adds what is known of the queue pair that it is posted on.
@@ -67,9 +68,9 @@ impl Post {
         Self { incomplete: qp.sends_outstanding(), acknowledged, ..self }
     }
 
-    /// Returns whether the post is too large or too urgent to wait.
-    pub(in crate::progress) fn goes_at_once(&self) -> bool {
-        self.urgent || self.packets >= Self::MAX_PACKETS
+    /// Returns whether the post is too large to wait, or must leave.
+    pub(in crate::progress) fn leaves_immediately(&self) -> bool {
+        self.must_leave || self.packets >= Self::MAX_PACKETS
     }
 
     /// Returns whether the queue pair has no other outstanding request. Returns `false` for
@@ -115,7 +116,7 @@ impl DoorbellBatching {
             return false;
         }
         self.streak = (self.streak + 1).min(STREAM_POSTS);
-        let waits = self.streak == STREAM_POSTS && !post.goes_at_once();
+        let waits = self.streak == STREAM_POSTS && !post.leaves_immediately();
         if waits {
             self.waiting = Some(now);
         }
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     const SMALL: Post =
-        Post { packets: 1, requests: 1, incomplete: 2, acknowledged: true, urgent: false };
+        Post { packets: 1, requests: 1, incomplete: 2, acknowledged: true, must_leave: false };
     const ALONE: Post = Post { incomplete: 1, ..SMALL };
 
     fn at(micros: u64) -> Time {
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn what_is_urgent_or_large_leaves_at_once() {
         let mut batching = streaming();
-        assert!(!batching.posted(&Post { urgent: true, ..SMALL }, at(1_001)));
+        assert!(!batching.posted(&Post { must_leave: true, ..SMALL }, at(1_001)));
         assert!(!batching.posted(&Post { packets: Post::MAX_PACKETS, ..SMALL }, at(1_002)));
         assert!(batching.posted(&SMALL, at(1_003)));
     }

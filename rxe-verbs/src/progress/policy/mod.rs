@@ -47,7 +47,7 @@ mod turn;
 mod watchers;
 
 pub use acks::AckPolicy;
-pub(super) use acks::Acks;
+pub(super) use acks::PingPong;
 pub(super) use doorbell_batching::DoorbellBatching;
 pub(crate) use doorbell_batching::Post;
 #[cfg(test)]

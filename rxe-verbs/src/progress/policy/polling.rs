@@ -55,7 +55,12 @@ impl AdaptivePolling {
 
     /// Returns whether to poll again immediately, after a turn that received `packets`. `alone`: no
     /// other thread watches the sockets.
-    pub(in crate::progress) fn goes_on(&mut self, packets: usize, alone: bool, now: Time) -> bool {
+    pub(in crate::progress) fn may_continue(
+        &mut self,
+        packets: usize,
+        alone: bool,
+        now: Time,
+    ) -> bool {
         if !alone || self.skip > 0 {
             self.until = None;
             return false;
@@ -95,9 +100,9 @@ mod tests {
     /// packet follows each `gap` microseconds later.
     fn tries(polling: &mut AdaptivePolling, gap: u64) -> usize {
         let polls = |_: &u64| {
-            let tried = polling.goes_on(1, true, AT);
-            if tried && polling.goes_on(0, true, AT + Duration::from_micros(gap)) {
-                polling.goes_on(1, true, AT + Duration::from_micros(gap));
+            let tried = polling.may_continue(1, true, AT);
+            if tried && polling.may_continue(0, true, AT + Duration::from_micros(gap)) {
+                polling.may_continue(1, true, AT + Duration::from_micros(gap));
                 return true;
             }
             polling.slept();
@@ -110,15 +115,15 @@ mod tests {
     fn it_polls_while_packets_follow_one_another() {
         let mut polling = AdaptivePolling::new();
         let at = |micros| AT + Duration::from_micros(micros);
-        assert!(!polling.goes_on(0, true, at(0)), "it was woken by something else");
+        assert!(!polling.may_continue(0, true, at(0)), "it was woken by something else");
         polling.slept();
-        assert!(polling.goes_on(1, true, at(0)));
-        assert!(polling.goes_on(0, true, at(29)));
-        assert!(polling.goes_on(1, true, at(29)));
-        assert!(polling.goes_on(0, true, at(58)), "30 µs from the last packet");
-        assert!(!polling.goes_on(0, true, at(59)));
+        assert!(polling.may_continue(1, true, at(0)));
+        assert!(polling.may_continue(0, true, at(29)));
+        assert!(polling.may_continue(1, true, at(29)));
+        assert!(polling.may_continue(0, true, at(58)), "30 µs from the last packet");
+        assert!(!polling.may_continue(0, true, at(59)));
         polling.slept();
-        assert!(!polling.goes_on(1, true, at(100)), "the last try was in vain");
+        assert!(!polling.may_continue(1, true, at(100)), "the last try was in vain");
     }
 
     #[test]
@@ -146,9 +151,9 @@ mod tests {
     #[test]
     fn it_does_not_poll_while_somebody_else_does() {
         let mut polling = AdaptivePolling::new();
-        assert!(polling.goes_on(1, true, AT));
-        assert!(!polling.goes_on(1, false, AT));
-        assert!(polling.goes_on(1, true, AT));
+        assert!(polling.may_continue(1, true, AT));
+        assert!(!polling.may_continue(1, false, AT));
+        assert!(polling.may_continue(1, true, AT));
     }
 
     #[test]
@@ -156,11 +161,11 @@ mod tests {
         let mut polling = AdaptivePolling::new();
         let mut tries = 0;
         for _ in 0..100_000 {
-            assert!(!polling.goes_on(0, true, AT), "packets come only while it sleeps");
-            if polling.goes_on(1, true, AT) {
+            assert!(!polling.may_continue(0, true, AT), "packets come only while it sleeps");
+            if polling.may_continue(1, true, AT) {
                 tries += 1;
                 polling.yielded(Duration::from_micros(5));
-                assert!(polling.goes_on(0, true, AT));
+                assert!(polling.may_continue(0, true, AT));
                 polling.yielded(Duration::from_millis(3));
             }
             polling.slept();

@@ -48,7 +48,7 @@ impl TurnLimit {
     }
 
     /// Records that a step has ended at `now`. Returns whether the turn may take another one.
-    pub(in crate::progress) fn goes_on(&mut self, now: Time) -> bool {
+    pub(in crate::progress) fn may_continue(&mut self, now: Time) -> bool {
         self.steps += 1;
         let since = *self.since.get_or_insert(now);
         self.steps < MAX_STEPS && now.since(since) < MAX_TIME
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_turn_ends_after_its_steps() {
         let mut turn = TurnLimit::default();
-        let steps = (1..).find(|_| !turn.goes_on(at(7)));
+        let steps = (1..).find(|_| !turn.may_continue(at(7)));
         assert_eq!(steps, Some(MAX_STEPS));
     }
 
@@ -80,10 +80,10 @@ mod tests {
     fn a_turn_of_slow_steps_ends_after_its_time() {
         let mut turn = TurnLimit::default();
         turn.begin(at(100));
-        assert!(turn.goes_on(at(200)));
+        assert!(turn.may_continue(at(200)));
         turn.begin(at(200));
-        assert!(turn.goes_on(at(349)));
-        assert!(!turn.goes_on(at(350)));
+        assert!(turn.may_continue(at(349)));
+        assert!(!turn.may_continue(at(350)));
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
     fn a_caller_beside_a_long_transfer_takes_one_step() {
         let mut turn = TurnLimit::one_step();
         turn.begin(at(0));
-        assert!(!turn.goes_on(at(0)));
+        assert!(!turn.may_continue(at(0)));
         assert!(turn.hands_over());
     }
 
@@ -110,7 +110,7 @@ mod tests {
         let mut turn = TurnLimit::default();
         turn.begin(at(0));
         assert!(!turn.hands_over(), "nobody asked whether it may go on");
-        turn.goes_on(at(1));
+        turn.may_continue(at(1));
         assert!(turn.hands_over());
     }
 }

@@ -58,7 +58,7 @@ impl Drop for Locked<'_> {
         }
         self.non_blocking = None;
         if !panics && let Some(observers) = &self.shard.observers {
-            observers.tell();
+            observers.deliver();
         }
     }
 }

@@ -170,14 +170,14 @@ fn connected_qp(shard: &Shard, service: QpType) -> (Arc<QpHandle>, Arc<Completio
 }
 
 /// Posts an empty message like a program.
-fn post(shard: &Shard, qp: &QpHandle, urgent: bool) {
+fn post(shard: &Shard, qp: &QpHandle, must_leave: bool) {
     qp.post_send(empty_send(0)).unwrap();
-    shard.posted(&Post { packets: 1, requests: 1, urgent, ..Post::default() }.on(qp));
+    shard.posted(&Post { packets: 1, requests: 1, must_leave, ..Post::default() }.on(qp));
 }
 
 /// Posts until requests wait. Returns how many posts that took.
 fn begin_stream(shard: &Shard, qp: &QpHandle) -> usize {
-    begin_stream_until(shard, qp, || shard.unsent.doorbells.any())
+    begin_stream_until(shard, qp, || shard.unsent.waiting_posts.any())
 }
 
 fn begin_stream_until(shard: &Shard, qp: &QpHandle, begun: impl Fn() -> bool) -> usize {
@@ -185,7 +185,7 @@ fn begin_stream_until(shard: &Shard, qp: &QpHandle, begun: impl Fn() -> bool) ->
         .find(|_| {
             // So that the stream continues however long this thread did not run since the last
             // post.
-            shard.bare(|core| core.batching.polled());
+            shard.with_lock(|core| core.batching.polled());
             post(shard, qp, false);
             begun()
         })
@@ -210,19 +210,19 @@ fn posts_of_a_stream_leave_together_with_the_next_poll() {
     assert_eq!((batches.load(Ordering::Relaxed), cq.len()), (before, begun - 1), "they wait");
     shard.turn_if_free(|_| ()).unwrap();
     assert_eq!((batches.load(Ordering::Relaxed), cq.len()), (before + 1, begun + 9));
-    assert!(!shard.unsent.doorbells.any());
+    assert!(!shard.unsent.waiting_posts.any());
 }
 
 #[test]
 fn posts_that_wait_leave_when_there_are_many_or_one_is_urgent() {
-    for urgent in [false, true] {
+    for must_leave in [false, true] {
         let shard = shard();
         let (qp, cq) = sending_qp(&shard);
         let begun = begin_stream(&shard, &qp);
-        let more = if urgent { 2 } else { Post::MAX_PACKETS as usize - 1 };
+        let more = if must_leave { 2 } else { Post::MAX_PACKETS as usize - 1 };
         for i in 1..=more {
             assert_eq!(cq.len(), begun - 1, "{i}");
-            post(&shard, &qp, urgent && i == more);
+            post(&shard, &qp, must_leave && i == more);
         }
         assert_eq!(cq.len(), begun + more);
     }
@@ -236,7 +236,7 @@ fn posts_that_wait_in_vain_are_sent_by_the_driver() {
     assert_eq!(cq.len(), begun - 1);
     driver_turn(&shard);
     assert_eq!(cq.len(), begun);
-    assert!(!shard.unsent.doorbells.any());
+    assert!(!shard.unsent.waiting_posts.any());
 }
 
 /// A peer in shared memory need not wake a driver that polls. Each wake-up would cost a system
@@ -256,7 +256,7 @@ fn the_backend_is_told_of_a_driver_that_sleeps_and_not_of_one_that_polls() {
         assert_eq!((turned.unwrap(), is_watched()), (polls, !polls));
     }
     driver::turn(&shard, false, |_, _| true).unwrap();
-    shard.bare(|core| {
+    shard.with_lock(|core| {
         core.watchers.enter();
         assert!(core.watchers.lead());
         core.set_interest(&shard.wakeups, Interest::None);
@@ -316,7 +316,7 @@ fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
     let shard = shard_written_to(&owed);
     let (qp, _cq) = connected_qp(&shard, QpType::Rc);
     let qpn = qp.qpn();
-    let msn = || shard.bare(|core| core.engine.qp_msn(qpn)).unwrap();
+    let msn = || shard.with_lock(|core| core.engine.qp_msn(qpn)).unwrap();
     let mut predictor = ReplyPredictor::default();
     owed.store(1, Ordering::Relaxed);
     shard.await_reply(qpn, &mut predictor);
@@ -349,7 +349,7 @@ fn a_post_before_the_end_of_the_turn_that_has_brought_the_message_is_of_the_ping
     let sleeps = || std::fs::read_to_string(&poster).unwrap().contains(") S ");
     thread::scope(|scope| {
         scope.spawn(|| {
-            shard.bare(|_| {
+            shard.with_lock(|_| {
                 turning.store(true, Ordering::Relaxed);
                 while !sleeps() {
                     thread::yield_now();
@@ -428,12 +428,12 @@ fn no_post_is_stranded_while_others_wait() {
     let post_burst = |t, round: u64, qp: &QpHandle| {
         // One thread sometimes pauses for longer than a stream lasts.
         if t > 0 || !round.is_multiple_of(8) {
-            shard.bare(|core| core.batching.polled());
+            shard.with_lock(|core| core.batching.polled());
         }
         (0..BURST).for_each(|_| post(&shard, qp, false));
     };
     let missed = missed_bursts(&shard, 5_000, post_burst, || {
-        if shard.unsent.doorbells.any() {
+        if shard.unsent.waiting_posts.any() {
             driver_turn(&shard);
         }
     });
@@ -467,7 +467,7 @@ impl crate::os::Simulation for AtTimer {
         1
     }
 
-    fn is_turn_based(&self) -> bool {
+    fn runs_to_completion(&self) -> bool {
         false
     }
 }
@@ -487,7 +487,10 @@ fn an_urgent_post_leaves_before_the_post_returns_that_begins_to_wait() {
     }));
     let begun = begin_stream_until(&shard, &stream, || host.0.lock().is_none());
     assert_eq!((done.len(), sent.len()), (1, begun));
-    assert!(!shard.urgent.load(Ordering::Relaxed), "no later batch leaves early for this one");
+    assert!(
+        !shard.left_to_holder.load(Ordering::Relaxed),
+        "no later batch leaves early for this one"
+    );
 }
 
 #[test]
@@ -528,19 +531,19 @@ fn what_a_thread_completes_itself_as_it_goes_to_sleep_ends_its_sleep() {
 #[test]
 fn what_came_from_this_host_is_acknowledged_before_a_program_is_told_of_it() {
     let shard = shard();
-    let acks = &shard.unsent.acks;
+    let owed = &shard.unsent.owed;
     let turning = Barrier::new(2);
     let sent = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             turning.wait();
             // This thread has taken a completion that the other thread's turn has just created.
-            shard.acknowledge();
+            shard.send_owed_acks();
             assert!(sent.load(Ordering::Relaxed), "the turn has not ended");
         });
         shard
             .with(|_| {
-                acks.note_packet(true);
+                owed.note_packet(true);
                 turning.wait();
                 thread::sleep(Duration::from_millis(50));
                 sent.store(true, Ordering::Relaxed);
@@ -548,9 +551,9 @@ fn what_came_from_this_host_is_acknowledged_before_a_program_is_told_of_it() {
             .unwrap();
     });
     // Acknowledgements to another host may wait.
-    acks.note_packet(false);
-    shard.acknowledge();
-    assert!(acks.any());
+    owed.note_packet(false);
+    shard.send_owed_acks();
+    assert!(owed.any());
 }
 
 /// A connection manager whose timer is due. It records what it is told to do about timers.
@@ -577,7 +580,7 @@ fn timers_of_the_connection_manager_run_after_the_input_and_late_ones_are_excuse
     let shard = shard();
     let told = || {
         let take = |cm: &mut DueCm, _| cm.0.clone();
-        shard.bare(|core| core.with_cm(|| Ok(DueCm::default()), take)).unwrap()
+        shard.with_lock(|core| core.with_cm(|| Ok(DueCm::default()), take)).unwrap()
     };
     assert_eq!(told(), []);
     // A call such as a post reads no input.
@@ -586,9 +589,9 @@ fn timers_of_the_connection_manager_run_after_the_input_and_late_ones_are_excuse
     // The turn has read as many packets as it may, so there may be more.
     shard.turn(0).unwrap();
     assert_eq!(told(), [Timers::None; 2]);
-    shard.turn(BUDGET).unwrap();
+    shard.turn(RX_BUDGET).unwrap();
     assert_eq!(told(), [Timers::None, Timers::None, Timers::ExcuseAndRun]);
-    shard.turn(BUDGET).unwrap();
+    shard.turn(RX_BUDGET).unwrap();
     assert_eq!(told().last(), Some(&Timers::None));
 }
 
@@ -650,7 +653,7 @@ fn a_forked_child_waits_for_no_lock_of_its_parent() {
             let refused = forked(shard.with(|_| ()).err())
                 && forked(shard.turn_if_free(|_| ()).err())
                 && forked(shard.check().err())
-                && shard.bare_within(Duration::from_secs(60), |_| ()).is_none();
+                && shard.with_lock_within(Duration::from_secs(60), |_| ()).is_none();
             let nothing = shard.counters().0.rcvd_pkts == 0 && shard.take_log().is_empty();
             libc::_exit(i32::from(!(refused && nothing)));
         }

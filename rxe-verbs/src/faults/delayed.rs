@@ -15,7 +15,7 @@ use crate::os::now;
 
 /// Delays the completions of one queue.
 #[derive(Debug)]
-pub(crate) struct SlowCq {
+pub(crate) struct DelayedCq {
     by: Duration,
     tally: Arc<VerbsTally>,
     /// The next completion, while it is too early to return it.
@@ -24,9 +24,9 @@ pub(crate) struct SlowCq {
     wakes: Sender<Time>,
 }
 
-impl SlowCq {
+impl DelayedCq {
     /// Creates the delay of a queue. Returns `None` if completions are not delayed. The receiver is
-    /// for [`SlowCq::start`].
+    /// for [`DelayedCq::start`].
     pub(crate) fn new(tally: &Arc<VerbsTally>) -> Option<(Self, Receiver<Time>)> {
         let by = tally.slow_cq()?;
         let (wakes, times) = channel();
@@ -61,7 +61,7 @@ impl SlowCq {
             Some(completion) => completion,
             None => {
                 let next = queue.poll()?;
-                self.tally.held_back();
+                self.tally.count_delayed();
                 next
             }
         };
@@ -72,14 +72,14 @@ impl SlowCq {
         Some(completion)
     }
 
-    /// Removes the held-back completion of a queue pair that was reset or destroyed. Those in the
+    /// Removes the delayed completion of a queue pair that was reset or destroyed. Those in the
     /// queue must be removed already.
     pub(crate) fn discard(&self, qpn: Qpn) {
         self.early.lock().take_if(|early| early.qpn == qpn);
     }
 }
 
-impl Notify for SlowCq {
+impl Notify for DelayedCq {
     /// Schedules a notification for when a completion that arrives now may be returned.
     fn notify(&self) {
         // Sending fails only if the thread does not exist.

@@ -17,9 +17,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The live capture of a device's packets, if there is one.
 #[derive(Default)]
-pub(crate) struct Captured(Mutex<Option<LiveCapture>>);
+pub(crate) struct LiveCaptureSlot(Mutex<Option<LiveCapture>>);
 
-impl Captured {
+impl LiveCaptureSlot {
     /// Starts a capture, unless one is running. Returns whether it has started.
     pub(crate) fn start(
         &self,
@@ -66,11 +66,11 @@ impl Captured {
 
 /// Captures the shard's packets from now on. Returns whether its lock became free in time.
 fn attach(shard: &Shard, capture: &LiveCapture) -> bool {
-    shard.bare_within(LOCK_TIMEOUT, |core| core.set_tap(capture.tap())).is_some()
+    shard.with_lock_within(LOCK_TIMEOUT, |core| core.set_tap(capture.tap())).is_some()
 }
 
-impl fmt::Debug for Captured {
+impl fmt::Debug for LiveCaptureSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Captured")
+        f.write_str("LiveCaptureSlot")
     }
 }

@@ -8,12 +8,12 @@ use super::policy::Post;
 /// Posts of a shard whose doorbells no thread answers yet. While any post waits, the driver's timer
 /// is set ([`super::policy::DoorbellBatching`]).
 #[derive(Debug)]
-pub(super) struct PendingDoorbells {
+pub(super) struct WaitingPosts {
     /// Packets of the waiting posts; 0 if no post waits.
     packets: AtomicU32,
 }
 
-impl PendingDoorbells {
+impl WaitingPosts {
     pub(super) const fn new() -> Self {
         Self { packets: AtomicU32::new(0) }
     }
