@@ -109,9 +109,12 @@ pub(super) fn shared_memory() -> Vec<Finding> {
 pub(super) fn realtime() -> Finding {
     const CHECK: &str = "real-time priority";
     // The thread's priority ends with it.
-    let tried = thread::spawn(|| if rxe_sys::is_ordinary() { rxe_sys::set_realtime() } else { Ok(()) });
+    let tried =
+        thread::spawn(|| if rxe_sys::is_ordinary() { rxe_sys::set_realtime() } else { Ok(()) });
     match tried.join() {
-        Ok(Ok(())) => Finding::ok(CHECK, "permitted: packets do not wait for programs that poll memory"),
+        Ok(Ok(())) => {
+            Finding::ok(CHECK, "permitted: packets do not wait for programs that poll memory")
+        }
         _ => Finding::note(
             CHECK,
             "not permitted: if programs poll memory on every CPU, packets wait for milliseconds",

@@ -129,11 +129,11 @@ mod tests {
     #[test]
     fn a_driver_that_loses_the_cpu_while_it_polls_sleeps() {
         let mut polling = AdaptivePolling::new();
-        assert!(polling.goes_on(1, true, AT));
-        assert!(!polling.goes_on(1, true, AT + Duration::from_micros(1001)));
+        assert!(polling.may_continue(1, true, AT));
+        assert!(!polling.may_continue(1, true, AT + Duration::from_micros(1001)));
         let sleeps = std::iter::repeat_with(|| {
             polling.slept();
-            polling.goes_on(1, true, AT + Duration::from_micros(1001))
+            polling.may_continue(1, true, AT + Duration::from_micros(1001))
         });
         assert_eq!(sleeps.take_while(|polls| !polls).count(), 127);
     }
