@@ -103,6 +103,7 @@ fn populate(at: NonNull<u8>, len: usize, how: Prefetch) -> Result<()> {
         Err(Errno::FAULT) => FaultCause::BeyondFile,
         // Either the pages are protected, or the kernel does not know the advice. In the second
         // case it rejects even an empty range.
+        // SAFETY: as above.
         Err(Errno::INVAL) if unsafe { madvise(start.cast(), 0, advice) }.is_ok() => {
             FaultCause::Protected
         }
