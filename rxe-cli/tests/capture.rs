@@ -37,6 +37,9 @@ const SCRIPT: &str = r#"
     # What they exchange does not pass the interface, which may be named as the device.
     "$RXE" capture -i rxe_lo -s 0.1 2> shared.err
 
+    # This script has no device, but has started programs that have.
+    "$RXE" capture --of $$ 2> wrapper.err || echo refused >> wrapper.err
+
     "$RXE" capture --of $client -c 5 > lines.out 2> lines.err
     "$RXE" capture --of $client -c 100 -w ring --ring 64Kx3 2> ring.err
     "$RXE" capture --of $client -c 10 --ladder > ladder.out 2> ladder.err
@@ -74,6 +77,7 @@ const SCRIPT: &str = r#"
     wait $capture
     # It ends when its client has.
     kill $server 2> stat.err || true
+    wait $client $server || true
     "$RXE" capture --of 1 2> nobody.err || echo refused >> nobody.err
 "#;
 
@@ -120,6 +124,11 @@ fn captures(test: &str, program: &str) {
     assert!(said.starts_with("rxe: capturing on lo\nrxe: no packet passed, but "), "{said}");
     assert!(said.contains("through shared memory: `rxe capture --of all` captures that"), "{said}");
     assert!(said.contains("\nrxe: 0 packets of 1 device in "), "{said}");
+
+    let said = read("wrapper.err");
+    assert!(said.contains(" has no device open: processes that it started have: "), "{said}");
+    assert!(said.contains(": choose one, as in `rxe capture --of "), "{said}");
+    assert!(said.ends_with("`\nrefused\n"), "{said}");
 
     let lines = read("lines.out");
     assert_eq!(lines.lines().count(), 5, "{lines}");

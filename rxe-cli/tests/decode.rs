@@ -319,8 +319,15 @@ fn a_ladder_is_drawn_as_text_picture_and_page() {
     let dir = tempfile::tempdir().unwrap();
     let file = pcap("kernel-6.1/rnr_late.pcap");
     let file = file.to_str().unwrap();
-    let drawn = run(&["ladder", file, "--qp", "0x1a"]);
-    let text = String::from_utf8(drawn.stdout).unwrap();
+    let drawn = |locale| {
+        let mut rxe = Command::new(RXE);
+        let out = rxe.args(["ladder", file, "--qp", "0x1a"]).env("LC_ALL", locale).output();
+        String::from_utf8(out.unwrap().stdout).unwrap()
+    };
+    let text = drawn("C");
+    assert!(text.contains("|- SEND_FIRST ... SEND_LAST PSN 0xfffffc-0xfffffd x2 257 B"), "{text}");
+    assert!(text.is_ascii(), "{text}");
+    let text = drawn("C.UTF-8");
     assert!(text.contains("│─ SEND_FIRST … SEND_LAST PSN 0xfffffc–0xfffffd ×2 257 B"), "{text}");
     assert!(text.contains("RNR NAK: try again after 2.56 ms (QP 0x00001a) ─│"), "{text}");
     let (svg, html) = (dir.path().join("l.svg"), dir.path().join("l.html"));

@@ -75,7 +75,7 @@ pub use host::membership::{Membership, MulticastJoiner};
 #[cfg(target_os = "linux")]
 pub use host::peer_probes::PeerProbes;
 #[cfg(target_os = "linux")]
-pub use host::port_owner::{process_is_stopped, process_name};
+pub use host::port_owner::{process_is_stopped, process_name, process_parent};
 #[cfg(target_os = "linux")]
 pub use host::sharing::Sharing;
 #[cfg(target_os = "linux")]

@@ -124,7 +124,7 @@ fn a_seed_is_chosen_and_said_and_a_mistake_is_said_with_its_place() {
     for said in [
         "rxe: the seed of the faults is ",
         "export RXE_FAULT='delay 50us±10us 100%'",
-        "column 10: `dorp`: not a fault: write drop",
+        "column 10: `dorp`: not a fault: did you mean `drop`? Otherwise write drop",
         "--fault",
         "RXE_FAULT=drop x: column 6: `x`: neither an amount",
         // It does not wait for a client without the faults.

@@ -40,7 +40,9 @@ async function run() {
   const made = await lab.ask({ do: "make", text });
   if (nth !== asked) return;
   const { line, column, error } = made;
-  $("mistake").textContent = error === undefined ? "" : line === undefined ? error : t("mistake", line, column, error);
+  const said = (it) => (it.line === undefined ? it.error : t("mistake", it.line, it.column, it.error));
+  const mistakes = error === undefined ? made.outcome.warnings : [made];
+  $("mistake").textContent = mistakes.map(said).join("\n");
   $("text").setAttribute("aria-invalid", String(error !== undefined));
   gutter(line);
   $("made").classList.toggle("old", error !== undefined);

@@ -29,6 +29,8 @@ pub(crate) struct Outcome {
     unaccepted: Vec<Count>,
     /// The faults that hit frames after they were captured, by the number of the frame.
     faults: BTreeMap<usize, Vec<&'static str>>,
+    /// What is probably not meant.
+    warnings: Vec<Mistake>,
 }
 
 #[derive(Debug, Serialize)]
@@ -38,7 +40,7 @@ struct Count {
     count: u64,
 }
 
-/// A mistake in a scenario.
+/// A mistake in a scenario, or a warning.
 #[derive(Debug, Serialize)]
 pub(crate) struct Mistake {
     line: usize,
@@ -63,7 +65,7 @@ impl Conversation {
     }
 
     pub(crate) fn outcome(&self) -> Outcome {
-        let Generated { completions, unaccepted, states, frames, .. } = &self.generated;
+        let Generated { completions, unaccepted, states, frames, warnings, .. } = &self.generated;
         let hit = (1..).zip(frames).filter(|(_, frame)| !frame.faults.is_empty());
         Outcome {
             states: states.iter().map(|(name, state)| (name.clone(), state.name())).collect(),
@@ -74,6 +76,7 @@ impl Conversation {
                 .map(|((whose, what), count)| Count::of(whose, what, *count))
                 .collect(),
             faults: hit.map(|(number, frame)| (number, frame.faults.clone())).collect(),
+            warnings: warnings.iter().cloned().map(Mistake::from).collect(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use rxe_lab::scenario::{self, Bounds, Generated};
+use rxe_lab::scenario::{self, Bounds, Generated, ScenarioError};
 
 use crate::common::{Error, NewFile, check_apart, print_bytes, print_error};
 
@@ -69,7 +69,7 @@ fn summary(path: &Path, generated: &Generated) -> String {
     text
 }
 
-/// Reads a scenario and generates its packets.
+/// Reads a scenario and generates its packets. Prints warnings to standard error.
 pub(super) fn read(path: &Path) -> Result<Generated, Error> {
     let name = if path.as_os_str() == "-" { Path::new("standard input") } else { path };
     let failed = |e: io::Error| {
@@ -86,8 +86,13 @@ pub(super) fn read(path: &Path) -> Result<Generated, Error> {
         fs::read_to_string(path)
     };
     let text = text.map_err(failed)?;
-    scenario::generate(&text, Bounds::default()).map_err(|e| {
+    let located = |e: ScenarioError| {
         let at = format!("{}:{}:{}", name.display(), e.line, e.column);
         Error::new(at, e.text)
-    })
+    };
+    let mut generated = scenario::generate(&text, Bounds::default()).map_err(located)?;
+    for warning in generated.warnings.drain(..) {
+        print_error(&located(warning));
+    }
+    Ok(generated)
 }

@@ -8,7 +8,7 @@ use rxe_lab::ladder::{self, Ladders};
 use rxe_lab::packets::{Summary, number};
 
 use super::decode::{Printed, failed, named, open};
-use crate::common::{Error, check_apart, print, terminal_width, write_file};
+use crate::common::{Error, characters, check_apart, print, terminal_width, write_file};
 
 /// Draw the conversations of a capture as sequence diagrams
 ///
@@ -62,7 +62,8 @@ impl Args {
         }
         if self.svg.is_none() && self.html.is_none() {
             let width = terminal_width().unwrap_or(120).max(60);
-            let texts: Vec<_> = ladders.iter().map(|l| ladder::text(l, width)).collect();
+            let texts: Vec<_> =
+                ladders.iter().map(|l| ladder::text(l, width, characters())).collect();
             print(&texts.join("\n"))?;
         }
         read?;

@@ -3,6 +3,7 @@
 pub(crate) mod color;
 mod error;
 mod faults;
+mod locale;
 mod new_file;
 mod output;
 mod paragraph;
@@ -17,6 +18,7 @@ mod xml;
 
 pub(crate) use error::{Error, WRONG_USAGE};
 pub(crate) use faults::FaultArgs;
+pub(crate) use locale::{characters, locale_of};
 pub(crate) use new_file::{NewFile, check_apart, check_capture, check_file, write_file};
 pub(crate) use output::{is_unread, print, print_bytes, print_error, print_json, terminal_width};
 pub(crate) use paragraph::{WIDTH, lines, paragraph};

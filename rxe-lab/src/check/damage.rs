@@ -47,6 +47,8 @@ impl Damage {
         let text = "The ICRC is wrong: the packet was damaged on its way where no checksum of the link \
                     saw it, or a device changed what the ICRC covers. The receiver drops it.";
         let text = text.to_owned();
-        found.push(Kind::Icrc, Confidence::Certain, first, frames, text).count = self.count;
+        // Alone, it may have been captured before the ICRC was computed.
+        let confidence = if self.sound == 0 { Confidence::Possible } else { Confidence::Certain };
+        found.push(Kind::Icrc, confidence, first, frames, text).count = self.count;
     }
 }

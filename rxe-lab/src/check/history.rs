@@ -38,6 +38,8 @@ pub(super) struct Sent {
     /// A packet that fills a gap was sent before the packet behind the gap.
     pub(super) began: Duration,
     pub(super) dma_len: u32,
+    /// Whether the request may have been sent, and answered, before the capture began.
+    pub(super) may_be_again: bool,
     /// Whether the request is a READ whose length was not captured.
     pub(super) is_cut: bool,
     /// The number of messages complete with this packet. Only differences count.

@@ -19,6 +19,9 @@ const CIRCLE: i64 = 1 << 24;
 pub(super) struct Msn {
     /// The MSN before the first request that was captured.
     base: Option<i64>,
+    /// Whether the responder may have counted messages from before the capture that are sent again in
+    /// it. The base is too high then.
+    is_open: bool,
 }
 
 impl Msn {
@@ -40,18 +43,21 @@ impl Msn {
         let is_done = matches!(aeth.syndrome, Syndrome::Ack { .. }) && info.ends;
         let ended = requests.ended;
         let is_newest = requests.next.is_some_and(|next| next == psn.next());
-        let (known, least) = if is_newest && is_done && !is_old {
+        let (known, least, is_open) = if is_newest && is_done && !is_old {
             // All messages that were sent are complete.
             let base = (i64::from(aeth.msn) - i64::from(ended)).rem_euclid(CIRCLE);
-            let Some(known) = self.base.replace(base) else { return };
-            (known, ended)
+            let (known, is_open) = (self.base.replace(base), requests.is_open(psn));
+            let was_open = std::mem::replace(&mut self.is_open, is_open);
+            let Some(known) = known else { return };
+            (known, ended, was_open)
         } else {
             let Some(known) = self.base else { return };
             let Some(sent) = requests.history.get(psn).filter(|sent| sent.filled.is_none()) else {
                 return;
             };
             // A refused request is not complete, and a READ may be incomplete until its last response.
-            (known, sent.messages.wrapping_sub(u32::from(sent.info.ends && !is_done)))
+            let messages = sent.messages.wrapping_sub(u32::from(sent.info.ends && !is_done));
+            (known, messages, self.is_open)
         };
         let of = |messages: u32| (known + i64::from(messages)).rem_euclid(CIRCLE);
         let beyond = (i64::from(aeth.msn) - of(least)).rem_euclid(CIRCLE);
@@ -69,6 +75,7 @@ impl Msn {
         );
         let request = requests.history.get(psn).map(|sent| sent.last_frame);
         let frames = request.into_iter().chain([seen.number]).collect();
-        found.add(seen, Kind::Msn, Confidence::Likely, frames, text);
+        let confidence = if is_open { Confidence::Possible } else { Confidence::Likely };
+        found.add(seen, Kind::Msn, confidence, frames, text);
     }
 }

@@ -10,8 +10,9 @@ use crate::frame::Address;
 /// The most REQs that wait for their REP.
 const MAX_REQS: usize = 4096;
 
-/// The greatest distance in PSNs of a NAK before the first request that was captured.
-const MAX_LOST: i32 = 16;
+/// The greatest distance in PSNs of a response before the first request that was captured: requests
+/// may have been on the way when the capture began.
+const MAX_BEFORE: i32 = 1 << 10;
 
 /// The number of responses that must fit a direction, and no other, to pair the two.
 pub const EVIDENCE: u32 = 8;
@@ -42,7 +43,7 @@ impl Checker {
             others.len() == 1 && self.hosts.get(&(from, to))?.len() == 1
         };
         let psn = seen.packet.bth.psn;
-        let fitting = others.into_iter().filter(|&other| {
+        let fitting = others.iter().copied().filter(|&other| {
             let flow = &mut self.flows[other];
             if other == at || flow.peer.is_some() || flow.service != info.service {
                 return false;
@@ -51,9 +52,8 @@ impl Checker {
             if info.kind == OpKind::Acknowledge && flow.requests.gaps.contains(psn) {
                 return true;
             }
-            // A NAK may be for a request that was lost before the first request that was captured.
-            let first = flow.requests.history.first().filter(|_| seen.packet.is_nak());
-            if first.is_some_and(|first| (1..=MAX_LOST).contains(&first.psn.diff(psn))) {
+            let first = flow.requests.history.first();
+            if first.is_some_and(|first| (1..=MAX_BEFORE).contains(&first.psn.diff(psn))) {
                 return true;
             }
             if info.kind == OpKind::Acknowledge && flow.requests.may_be_unseen(psn) {
@@ -79,8 +79,11 @@ impl Checker {
                 return Some(self.join(at, other));
             }
         }
-        for other in fitting {
-            self.flows[other].requests.doubtful = true;
+        // A response that fits no request answers one from before the capture, in any direction.
+        let doubtful = if fitting.is_empty() { others } else { fitting };
+        for other in doubtful {
+            let flow = &mut self.flows[other];
+            flow.requests.doubtful |= other != at && flow.peer.is_none();
         }
         None
     }
@@ -126,6 +129,7 @@ impl Checker {
                     }
                     let Flow { requests, found, .. } = &mut self.flows[at];
                     requests.restart(found);
+                    requests.is_whole = true;
                     found.restarted = false;
                     self.keep(at);
                 }

@@ -67,6 +67,10 @@ pub(super) struct Requests {
     pub(super) doubtful: bool,
     /// The PSN after the requests that were sent while `doubtful` was set.
     doubtful_before: Option<Psn>,
+    /// Whether the capture has the beginning of the connection.
+    pub(super) is_whole: bool,
+    /// The PSN after the requests that were captured when one from before the capture was sent again.
+    unseen_before: Option<Psn>,
     /// Whether a request had AckReq set at its first transmission.
     has_asked: bool,
     /// The interface on which the requests were captured.
@@ -161,6 +165,28 @@ impl Requests {
         self.doubtful || self.doubtful_before.is_some_and(|end| psn.before(end))
     }
 
+    /// Returns whether nothing has shown yet that requests are sent for the first time. Those that are
+    /// sent again from before the capture look new until one of them is answered.
+    fn is_opening(&self) -> bool {
+        let first = self.history.first().filter(|_| !self.history.trimmed);
+        let is_answered =
+            first.zip(self.until).is_some_and(|(first, until)| until.after(first.psn));
+        !self.is_whole && !self.history.trimmed && !is_answered
+    }
+
+    /// Returns whether what was before the capture may explain what becomes of the request with this
+    /// PSN.
+    pub(super) fn is_open(&mut self, psn: Psn) -> bool {
+        self.unseen_before.is_some_and(|end| psn.before(end))
+            || self.history.get(psn).is_some_and(|sent| sent.may_be_again)
+    }
+
+    /// Notes that a request from before the capture is sent again. The requester may have discarded
+    /// the answers to all later ones.
+    fn sends_unseen(&mut self) {
+        self.unseen_before = self.next;
+    }
+
     /// Notes that everything before `until` is answered.
     pub(super) fn answered_until(&mut self, until: Psn, seen: &Seen<'_>) {
         self.until = Some(until);
@@ -170,6 +196,7 @@ impl Requests {
         }
         // Forget the limit when it is so old that its PSN may be reused.
         self.doubtful_before.take_if(|end| until.diff(*end) > RESTART);
+        self.unseen_before.take_if(|end| until.diff(*end) > RESTART);
     }
 
     /// Returns whether an answer was captured on the same interface as the requests.
@@ -243,6 +270,7 @@ impl Requests {
     ) {
         let packet = seen.packet;
         let psn = packet.bth.psn;
+        let may_be_again = self.is_opening();
         self.check_length(seen, info, found);
         self.flaws.look(packet);
         let dma_len = packet.ext.reth.map_or(0, |reth| reth.dma_len);
@@ -279,6 +307,7 @@ impl Requests {
             ack_req: packet.bth.ack_req,
             began: seen.at.saturating_sub(filled.unwrap_or_default()),
             dma_len,
+            may_be_again,
             is_cut: packet.is_read_of_unknown_length(),
             messages: self.ended,
             taken: self.credits.complete(),

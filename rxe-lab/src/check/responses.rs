@@ -214,9 +214,12 @@ impl Responses {
         let (once, first_frame) = (sent.times == 1, sent.frame);
         if let Some(text) = wrong {
             let frames = vec![first_frame, seen.number];
-            return found.add(seen, Kind::Response, Confidence::Certain, frames, text);
+            // The response may answer a longer READ from before the capture, of which this is the rest.
+            let is_open = requests.is_open(psn);
+            let confidence = if is_open { Confidence::Possible } else { Confidence::Certain };
+            return found.add(seen, Kind::Response, confidence, frames, text);
         }
-        if self.came_twice(seen, once, found) {
+        if self.came_twice(seen, once, requests, found) {
             if let Some(sent) = requests.history.get(psn) {
                 sent.responses -= is_next;
             }
@@ -262,7 +265,7 @@ impl Responses {
                 None => sent.value = Some((value, seen.number)),
             }
         }
-        if !self.came_twice(seen, once, found)
+        if !self.came_twice(seen, once, requests, found)
             && !self.progress(seen, psn.next(), requests, found)
             && let Some(sent) = requests.history.get(psn)
         {
@@ -271,7 +274,13 @@ impl Responses {
     }
 
     /// Returns whether a response came before although its request was sent once.
-    fn came_twice(&mut self, seen: &Seen<'_>, once: bool, found: &mut Found) -> bool {
+    fn came_twice(
+        &mut self,
+        seen: &Seen<'_>,
+        once: bool,
+        requests: &mut Requests,
+        found: &mut Found,
+    ) -> bool {
         let psn = seen.packet.bth.psn;
         let it = (psn, seen.icrc);
         let before = self.last.iter().find(|(psn, _, icrc)| (*psn, *icrc) == it).copied();
@@ -284,7 +293,10 @@ impl Responses {
                 let text = "The same response came again, although its request was sent once: the \
                             network has duplicated it.";
                 let frames = vec![frame, seen.number];
-                found.add(seen, Kind::Duplicate, Confidence::Likely, frames, text.to_owned());
+                // The request may have been sent before the capture too.
+                let is_open = requests.is_open(psn);
+                let confidence = if is_open { Confidence::Possible } else { Confidence::Likely };
+                found.add(seen, Kind::Duplicate, confidence, frames, text.to_owned());
                 true
             }
             _ => false,

@@ -286,6 +286,7 @@ fn programs_of_one_address_that_use_one_communication_id_are_not_paired_by_it() 
 
 mod answers;
 mod before;
+mod begins;
 mod credits;
 mod cut;
 mod datagrams;

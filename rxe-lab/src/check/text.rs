@@ -18,10 +18,15 @@ pub(super) fn lost_before(kind: Kind, is_damaged: bool) -> String {
 }
 
 /// Explains why packets are retransmitted from one on that was sent before the capture began.
-pub(super) fn lost_unseen() -> String {
-    "The responder missed a packet that was sent before this capture began, or was lost before the capture \
-     point, and sent a NAK (PSN sequence error). The requester went back to it."
-        .to_owned()
+pub(super) fn lost_unseen(kind: Kind) -> String {
+    match kind {
+        Kind::SequenceNak => {
+            "The responder missed a packet that was sent before this capture began, or was lost before the \
+             capture point, and sent a NAK (PSN sequence error). The requester went back to it."
+                .to_owned()
+        }
+        _ => lost_after(kind),
+    }
 }
 
 /// Explains why a packet is retransmitted that was captured before.

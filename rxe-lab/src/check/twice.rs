@@ -63,7 +63,9 @@ impl Twice {
 
     /// Returns whether nearly every packet came twice. `None` if there are too few to tell.
     fn is_most(&self) -> Option<bool> {
-        let is_most = self.copies * 10 >= self.once * 9 && self.more * 4 <= self.once;
+        // The first packet may be the second copy of one from before the capture, and the last one may
+        // have its copy after it.
+        let is_most = (self.copies + 1) * 10 >= self.once * 9 && self.more * 4 <= self.once;
         (self.once >= ENOUGH.0 || self.more > ENOUGH.0).then_some(is_most)
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use rxe_core::types::Psn;
 use rxe_core::wire::{OpKind, Opcode};
 
-use super::Row;
+use super::{Characters, Row};
 use crate::track::Mark;
 
 /// The text of a row, in parts that can be extended when the run grows.
@@ -96,9 +96,17 @@ impl Row {
     /// Returns the text of the row in at most `room` characters.
     /// The text has less detail if necessary, and is cut off if that is not enough.
     pub fn label_within(&self, room: usize) -> String {
+        self.label_in(Characters::Unicode, room)
+    }
+
+    /// Like [`Self::label_within`], in these characters.
+    pub(super) fn label_in(&self, characters: Characters, room: usize) -> String {
+        let words = |detail: &Detail| characters.of(self.words(*detail));
         let fits = |label: &String| label.chars().count() <= room;
-        let mut labels = Detail::ALL.iter().map(|detail| self.words(*detail));
-        labels.find(fits).unwrap_or_else(|| cut(&self.words(Detail::Operation), room))
+        let found = Detail::ALL.iter().map(words).find(fits);
+        found.unwrap_or_else(|| {
+            cut(&words(&Detail::Operation), room, &characters.of("…".to_owned()))
+        })
     }
 
     fn words(&self, detail: Detail) -> String {
@@ -181,10 +189,8 @@ fn short(opcode: Opcode) -> &'static str {
     ["RC_", "UC_", "UD_", "XRC_"].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
 }
 
-/// Cuts a label off after `room` characters.
-fn cut(label: &str, room: usize) -> String {
-    if label.chars().count() <= room {
-        return label.into();
-    }
-    label.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+/// Cuts a label off so that it has `room` characters with `end`.
+fn cut(label: &str, room: usize, end: &str) -> String {
+    let left = room.saturating_sub(end.chars().count());
+    label.chars().take(left).chain(end.chars()).take(room).collect()
 }

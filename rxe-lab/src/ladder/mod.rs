@@ -31,7 +31,7 @@ use copies::Copies;
 pub use html::html;
 use label::{Label, Opcodes};
 pub use svg::svg;
-pub use text::text;
+pub use text::{Characters, text};
 
 /// The most pairs of hosts, each of which has a diagram.
 pub const MAX_PAIRS: usize = 1000;

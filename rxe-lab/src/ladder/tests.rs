@@ -63,7 +63,7 @@ impl Talk {
     fn rows(self) -> Vec<String> {
         let ladders = self.ladders.finish();
         let [ladder] = &ladders[..] else { panic!("{ladders:?}") };
-        text(ladder, 100).lines().map(str::to_owned).collect()
+        text(ladder, 100, Characters::Unicode).lines().map(str::to_owned).collect()
     }
 }
 
@@ -85,7 +85,7 @@ fn comments_stand_below_their_packets_and_end_runs() {
         "  a second   │",
     ];
     let ladders = talk.ladders.finish();
-    let drawn = text(&ladders[0], 100);
+    let drawn = text(&ladders[0], 100, Characters::Unicode);
     let rows: Vec<_> = drawn.lines().skip(1).collect();
     assert_eq!(rows.len(), expected.len(), "{drawn}");
     for (row, expected) in rows.iter().zip(expected) {
@@ -132,6 +132,36 @@ fn runs_and_repetitions_are_folded_and_trouble_is_not() {
     assert!(
         rows[5].ends_with(" ACKNOWLEDGE PSN 0x002329 NAK: PSN sequence error (QP 0x000001) ─│")
     );
+}
+
+#[test]
+fn a_diagram_in_ascii_has_the_same_width() {
+    let mut talk = Talk::default();
+    for message in 0..1000 {
+        talk.send(message);
+        talk.answer(message, Syndrome::ACK);
+    }
+    talk.packet(true, Opcode::RC_SEND_FIRST, 1000, Syndrome::ACK);
+    talk.packet(true, Opcode::RC_SEND_MIDDLE, 1001, Syndrome::ACK);
+    talk.send(1004);
+    talk.comments = vec!["a comment that is longer than the lane between the hosts".into()];
+    talk.answer(1004, Syndrome::Nak(NakCode::PsnSequenceError));
+    let ladders = talk.ladders.finish();
+    for width in 60..=120 {
+        let drawn = text(&ladders[0], width, Characters::Ascii);
+        assert!(drawn.is_ascii(), "{drawn}");
+        for row in drawn.lines() {
+            assert_eq!(row.len(), width - 1, "{drawn}");
+        }
+    }
+    let drawn = text(&ladders[0], 80, Characters::Ascii);
+    for part in
+        [" |< 1000 x (2000 packets, 64000 B): ", "SEND_FIRST ... ", " x2 ", " missing x", "|-"]
+    {
+        assert!(drawn.contains(part), "{part}: {drawn}");
+    }
+    let drawn = text(&ladders[0], 60, Characters::Ascii);
+    assert!(drawn.contains("a comment that is longer than the l...   |"), "{drawn}");
 }
 
 #[test]
@@ -185,11 +215,11 @@ fn two_long_addresses_are_not_written_into_each_other() {
         ["2001:db8:85a3:1234:5678:8a2e:370:7334", "2001:db8:85a3:1234:5678:8a2e:370:7335"]
             .map(|ip| Address::Ip(ip.parse().unwrap()));
     let ladder = |right| Ladder { left, right, qps: None, rows: Vec::new() };
-    let drawn = text(&ladder(right), 80);
+    let drawn = text(&ladder(right), 80, Characters::Unicode);
     let lines: Vec<_> = drawn.lines().collect();
     assert_eq!(lines, [format!("{:13}{left}", ""), format!("{:13}{right:>66}", "")], "{drawn}");
     let short = Address::Ip("2001:db8::5678:8a2e:370:7335".parse().unwrap());
-    let drawn = text(&ladder(short), 80);
+    let drawn = text(&ladder(short), 80, Characters::Unicode);
     assert_eq!(drawn, format!("{:13}{left} {short}\n", ""));
 }
 
@@ -283,7 +313,13 @@ fn connections_of_one_address_have_a_diagram_each_with_their_qpns() {
         [(Some((0x12, 0x11)), both.clone()), (Some((0x22, 0x21)), both), (None, vec![Some(true)])]
     );
     assert_eq!(ladders[0].names(), ["10.0.0.1 QP 0x000012", "10.0.0.1 QP 0x000011"]);
-    assert!(text(&ladders[0], 100).lines().next().unwrap().ends_with("10.0.0.1 QP 0x000011"));
+    assert!(
+        text(&ladders[0], 100, Characters::Unicode)
+            .lines()
+            .next()
+            .unwrap()
+            .ends_with("10.0.0.1 QP 0x000011")
+    );
 }
 
 #[test]

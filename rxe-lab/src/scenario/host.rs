@@ -78,12 +78,26 @@ pub(super) fn check_addresses(hosts: &BTreeMap<String, Host>) -> Result<()> {
     let mut known = BTreeMap::new();
     for (name, address) in all {
         let ip = address.get_ref().to_canonical();
+        if ip.is_unspecified() {
+            return Err(Mistake::at(address, format!("{ip} is not the address of a host")));
+        }
         if let Some(other) = known.insert(ip, name) {
             let text = format!("[hosts.{other}] has the address {ip} too: give each host its own");
             return Err(Mistake::at(address, text));
         }
     }
     Ok(())
+}
+
+/// Checks that packets can go from one address to the other.
+pub(super) fn check_versions(from: IpAddr, to: IpAddr) -> std::result::Result<(), String> {
+    let [from, to] = [from, to].map(|address| address.to_canonical());
+    if from.is_ipv4() == to.is_ipv4() {
+        return Ok(());
+    }
+    Err(format!(
+        "no packet can go from {from} to {to}: give both hosts IPv4 or both IPv6 addresses"
+    ))
 }
 
 /// Creates the host with this index.
@@ -194,7 +208,7 @@ pub(super) fn pairs(
         };
         let pair = &pairs[name];
         if pair.made.is_some() {
-            connect(&mut devices[pair.host].engine, now, qp, pair, peer)?;
+            connect(&mut devices[pair.host], now, qp, pair, peer)?;
         }
     }
     Ok(pairs)
@@ -236,7 +250,7 @@ fn refused(qp: &Qp, e: &rxe_core::VerbsError) -> Mistake {
 
 /// Brings a queue pair to RTS.
 fn connect(
-    engine: &mut Engine,
+    device: &mut Device,
     now: Time,
     qp: &Qp,
     pair: &Pair,
@@ -266,6 +280,8 @@ fn connect(
     attr.ah_attr.traffic_class = qp.traffic_class.unwrap_or(0);
     let (init, rtr, rts) = masks(qp.service);
     if let Some((qpn, psn, address)) = peer {
+        check_versions(device.address, address)
+            .map_err(|text| Mistake::at(qp.peer.as_ref().unwrap_or(&qp.host), text))?;
         (attr.dest_qp_num, attr.rq_psn) = (qpn, psn);
         attr.ah_attr.dgid = Gid::from(address);
     } else if qp.service != Service::Ud {
@@ -274,7 +290,7 @@ fn connect(
     let init = init | AttrMask::PKEY_INDEX | AttrMask::PORT;
     for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
         attr.qp_state = state;
-        let done = engine.modify_qp(now, pair.qpn, &attr, mask | AttrMask::STATE);
+        let done = device.engine.modify_qp(now, pair.qpn, &attr, mask | AttrMask::STATE);
         done.map_err(|e| refused(qp, &e))?;
     }
     Ok(())

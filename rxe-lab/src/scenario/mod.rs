@@ -83,6 +83,9 @@ pub struct Generated {
     /// The time of a receive is the earliest time at which a packet can leave its sender and find
     /// it posted.
     pub responders: Vec<Responder>,
+    /// What is probably not meant: steps that access more memory than a host has. In the order of
+    /// the text.
+    pub warnings: Vec<ScenarioError>,
 }
 
 impl Generated {
@@ -147,5 +150,7 @@ impl Generated {
 /// Fails if the scenario has a mistake or exceeds `bounds`. The error has the line and column.
 pub fn generate(text: &str, bounds: Bounds) -> Result<Generated, ScenarioError> {
     let made = description::read(text).and_then(|it| run::run(&it, bounds));
-    made.map_err(|mistake| mistake.locate(text))
+    let (mut made, warnings) = made.map_err(|mistake| mistake.locate(text))?;
+    made.warnings = warnings.into_iter().map(|warning| warning.locate(text)).collect();
+    Ok(made)
 }

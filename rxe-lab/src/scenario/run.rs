@@ -1,5 +1,6 @@
 //! Executes the steps of a scenario.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,10 +43,12 @@ struct Run<'d> {
     /// How long to wait for packets and requests in flight.
     limit: Duration,
     steps_left: usize,
+    /// Warnings, by the position of the step in the text and the index of the host.
+    warnings: RefCell<BTreeMap<(usize, usize), Mistake>>,
 }
 
-/// Executes a scenario.
-pub(super) fn run(it: &Description, bounds: Bounds) -> Result<Generated> {
+/// Executes a scenario. Returns warnings too.
+pub(super) fn run(it: &Description, bounds: Bounds) -> Result<(Generated, Vec<Mistake>)> {
     let names: Vec<_> = it.hosts.keys().collect();
     if names.len() > 64 {
         return Err(Mistake::new(0..0, "a scenario has at most 64 hosts"));
@@ -93,7 +96,8 @@ pub(super) fn run(it: &Description, bounds: Bounds) -> Result<Generated> {
             "it has no steps, so it makes no packets: write `steps = [ … ]`",
         ));
     }
-    let mut run = Run { names, world, pairs, rng, counts, limit, steps_left };
+    let warnings = RefCell::default();
+    let mut run = Run { names, world, pairs, rng, counts, limit, steps_left, warnings };
     run.steps(&it.steps, 0)?;
     let last = it.steps.last().map_or(0..0, Spanned::span);
     let end = run.world.now + run.limit;
@@ -104,7 +108,7 @@ pub(super) fn run(it: &Description, bounds: Bounds) -> Result<Generated> {
     let mut made = run.world.finish();
     made.states = states;
     made.responders = responders;
-    Ok(made)
+    Ok((made, run.warnings.into_inner().into_values().collect()))
 }
 
 /// Creates the completion counters of each host.
@@ -253,6 +257,9 @@ impl Run<'_> {
     fn receive(&self, it: &Receive, span: &Range<usize>) -> Result<()> {
         let (pair, made) = self.made(&it.qp)?;
         let region = self.world.ports[pair.host].device.region;
+        if it.lkey.is_none() {
+            self.check_memory(pair.host, it.offset, *it.bytes.get_ref(), span);
+        }
         for id in 0..it.count {
             let sges = [region.sge(it.offset, *it.bytes.get_ref(), it.lkey)].into_iter().collect();
             let request = RecvRequest { id: id.into(), sges };
@@ -266,6 +273,22 @@ impl Run<'_> {
             pair.receives.borrow_mut().push((self.world.now, receive));
         }
         Ok(())
+    }
+
+    /// Warns if a host has too little memory for `length` bytes at this offset.
+    fn check_memory(&self, host: usize, offset: u64, length: u32, span: &Range<usize>) {
+        let device = &self.world.ports[host].device;
+        let needed = offset.saturating_add(length.into());
+        if length == 0 || needed <= device.region.len || !device.answers {
+            return;
+        }
+        let (name, memory) = (self.names[host], device.region.len);
+        let text = format!(
+            "[hosts.{name}] has {memory} bytes of memory, and this step accesses {length} bytes at \
+             offset {offset}, which fails: write `memory = {needed}` there if it should not"
+        );
+        let warning = || Mistake::new(span.clone(), text);
+        self.warnings.borrow_mut().entry((span.start, host)).or_insert_with(warning);
     }
 
     /// Posts a work request.
@@ -315,6 +338,16 @@ impl Run<'_> {
             }
         };
         unused(it, used)?;
+        self.check_memory(pair.host, it.offset, length, span);
+        // With `va` or `rkey`, the access may be meant to fail.
+        if let Some(peer) = peer
+            && used.contains("remote")
+            && it.va.is_none()
+            && it.rkey.is_none()
+        {
+            let length = if let SendOp::Flush { length, .. } = &op { *length } else { length };
+            self.check_memory(peer.host, offset, length, span);
+        }
         let sges = match length {
             0 => Payload::Sges(std::iter::empty().collect()),
             _ => Payload::Sges([device.region.sge(it.offset, length, None)].into_iter().collect()),
@@ -326,6 +359,8 @@ impl Run<'_> {
         match (pair.service, peer) {
             (Service::Ud, Some(to)) => {
                 let address = self.world.ports[to.host].device.address;
+                host::check_versions(device.address, address)
+                    .map_err(|text| Mistake::at(it.to.as_ref().unwrap_or(&it.qp), text))?;
                 let av = AddressVector {
                     sgid_index: 0,
                     dgid: Gid::from(address),
@@ -381,10 +416,7 @@ impl Run<'_> {
         };
         let ports = &self.world.ports;
         let (src, dst) = (ports[from].device.address, ports[to].device.address);
-        if src.is_ipv4() != dst.is_ipv4() {
-            let text = "its hosts have addresses of different versions";
-            return Err(Mistake::new(span.clone(), text));
-        }
+        host::check_versions(src, dst).map_err(|text| Mistake::new(span.clone(), text))?;
         let src_qp = pair.map_or(0, |pair| pair.qpn.value());
         let [_, _, high, low] = src_qp.to_be_bytes();
         let ends = Ends {

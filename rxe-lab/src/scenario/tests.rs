@@ -373,6 +373,60 @@ fn a_packet_to_a_group_comes_to_all_others() {
 }
 
 #[test]
+fn hosts_that_cannot_reach_each_other_are_refused_by_their_addresses() {
+    let text = with("{ wait = \"1us\" }");
+    let said =
+        "no packet can go from 10.0.0.1 to fd00::2: give both hosts IPv4 or both IPv6 addresses";
+    let other = text.replace("10.0.0.2", "fd00::2");
+    assert_eq!(wrong(&other), (9, 8, said.into()));
+    let datagrams = with("{ send = { qp = \"c\", bytes = 4, to = \"d\" } }")
+        + "[hosts.c]\naddress = \"fd00::2\"\n[qps.c]\nhost = \"a\"\nservice = \"ud\"\n\
+           [qps.d]\nhost = \"c\"\nservice = \"ud\"\n";
+    assert_eq!(wrong(&datagrams), (1, 48, said.into()));
+    let none = text.replace("10.0.0.2", "0.0.0.0");
+    assert_eq!(wrong(&none), (5, 11, "0.0.0.0 is not the address of a host".into()));
+}
+
+#[test]
+fn too_little_memory_is_a_warning_at_the_step() {
+    let warnings = |step: &str, memory: &str| {
+        let text = with(step).replace("faults", &format!("memory = {memory}\nfaults"));
+        let made = made(&text);
+        assert_eq!(made.warnings, generate(&text, Bounds::default()).unwrap().warnings);
+        made.warnings.into_iter().map(|it| (it.line, it.column, it.text)).collect::<Vec<_>>()
+    };
+    let said = |column, host: &str, memory, length, offset: u64, needed| {
+        let text = format!(
+            "[hosts.{host}] has {memory} bytes of memory, and this step accesses {length} bytes at \
+             offset {offset}, which fails: write `memory = {needed}` there if it should not"
+        );
+        [(1, column, text)]
+    };
+    let write = "{ write = { qp = \"a\", bytes = 100, remote_offset = 8, count = 3 } }";
+    assert_eq!(warnings(write, "107"), said(11, "b", 107, 100, 8, 108));
+    assert_eq!(warnings(write, "108"), []);
+    let read = "{ repeat = { times = 2, steps = [ { read = { qp = \"a\", bytes = 9 } } ] } }";
+    assert_eq!(warnings(read, "8"), said(45, "b", 8, 9, 0, 9));
+    let atomic = "{ fetch_add = { qp = \"a\" } }";
+    assert_eq!(warnings(atomic, "7"), said(11, "b", 7, 8, 0, 8));
+    let flush = "{ flush = { qp = \"a\", bytes = 9 } }";
+    assert_eq!(warnings(flush, "8"), said(11, "b", 8, 9, 0, 9));
+    let receive = "{ receive = { qp = \"b\", bytes = 9, offset = 1 } }";
+    assert_eq!(warnings(receive, "9"), said(11, "b", 9, 9, 1, 10));
+    let own = "{ send = { qp = \"b\", bytes = 9 } }";
+    assert_eq!(warnings(own, "8"), said(11, "b", 8, 9, 0, 9));
+    for on_purpose in [
+        "{ write = { qp = \"a\", bytes = 9, va = 1 } }",
+        "{ write = { qp = \"a\", bytes = 9, rkey = 1 } }",
+        "{ receive = { qp = \"b\", bytes = 9, lkey = 1 } }",
+        "{ send = { qp = \"a\", bytes = 9 } }",
+        "{ write = { qp = \"a\" } }",
+    ] {
+        assert_eq!(warnings(on_purpose, "8"), [], "{on_purpose}");
+    }
+}
+
+#[test]
 fn two_hosts_of_one_address_are_refused_at_the_second() {
     for again in ["10.0.0.1", "::ffff:10.0.0.1"] {
         let text = with("{ wait = \"1us\" }").replace("\"10.0.0.2\"", &format!("\"{again}\""));

@@ -111,11 +111,22 @@ pub fn process_name(pid: u32) -> Option<String> {
 /// Returns whether a signal or a debugger has stopped a process, or `None` if it is not visible
 /// here.
 pub fn process_is_stopped(pid: u32) -> Option<bool> {
+    Some(matches!(stat(pid)?.as_bytes().first(), Some(b'T' | b't')))
+}
+
+/// Returns the process ID of the parent of a process, or `None` if the process is not visible here.
+/// The parent is 0 if it is not visible here.
+pub fn process_parent(pid: u32) -> Option<u32> {
+    stat(pid)?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Returns the fields of `/proc/PID/stat` from the state on.
+fn stat(pid: u32) -> Option<String> {
     may_block("searching /proc");
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let mut stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The name before the state may contain anything, even part of a character.
     let name_ends = stat.windows(2).rposition(|end| end == b") ")?;
-    Some(matches!(stat.get(name_ends + 2), Some(b'T' | b't')))
+    String::from_utf8(stat.split_off(name_ends + 2)).ok()
 }
 
 /// Returns whether the owner is a process that is known to be stopped.

@@ -133,8 +133,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_is_allowed() {
         ("slow", 5, "", "cq (slow cq) is missing"),
         ("slow down", 6, "down", "write slow cq"),
         ("slow cq 1", 9, "1", "not a time"),
-        ("drop 1%; dorp 2%", 10, "dorp", "not a fault: write drop, dup,"),
-        ("Drop", 1, "Drop", "not a fault"),
+        ("drop 1%; xyz 2%", 10, "xyz", "not a fault: write drop, dup,"),
         ("in:", 4, "", "a fault is missing"),
         ("in: only qp=1", 5, "only", "not a fault"),
         ("in:dorp", 4, "dorp", "not a fault"),
@@ -175,8 +174,13 @@ fn what_is_wrong_is_said_with_its_place_and_what_is_allowed() {
         ("drop only psn=16777216", 15, "16777216", "not a PSN"),
         ("drop only dst=host", 15, "host", "not an address"),
         ("drop only size=5", 11, "size=5", "not a condition of only"),
-        ("ecn ±5", 5, "±5", "neither an amount (1% or 3) nor a condition (only, after or burst)"),
-        ("drop %", 6, "%", "neither an amount (1% or 3) nor a condition"),
+        (
+            "ecn ±5",
+            5,
+            "±5",
+            "neither an amount nor a condition: write an amount (1% or 3), or only",
+        ),
+        ("drop %", 6, "%", "neither an amount nor a condition"),
         ("drop by 3", 6, "by", "not a condition"),
         ("drop 99999999999999999999999%", 6, "99999999999999999999999%", "more than 100 %"),
         ("delay 99999999999999999999999s", 7, "99999999999999999999999s", "longer than 10 seconds"),
@@ -189,6 +193,71 @@ fn what_is_wrong_is_said_with_its_place_and_what_is_allowed() {
     let many = "drop;".repeat(33);
     let error = many.parse::<FaultPlan>().unwrap_err();
     assert_eq!(error.to_string(), "column 161: `drop`: more than 32 faults");
+}
+
+#[test]
+fn a_misspelt_word_and_one_of_another_case_are_recognized() {
+    for (text, meant) in [
+        ("dorp 1%", "drop"),
+        ("drop 1%; dorp 2%", "drop"),
+        ("Drop", "drop"),
+        ("ECN 5%", "ecn"),
+        ("duplicate 1%", "dup"),
+        ("in: dorp", "drop"),
+        ("In: drop", "in:"),
+        ("WC=RETRY_EXC@msg 1", "wc="),
+        ("errno =EIO@ibv_reg_mr", "errno="),
+        ("Slow cq", "slow cq"),
+        ("Only qp=1", "only"),
+        ("drop onyl qp=1", "only"),
+        ("drop 1% afetr 3", "after"),
+        ("drop only QP=1", "qp="),
+        ("drop only opcod=send", "opcode="),
+        ("drop only opcode=raed", "read"),
+        ("drop only opcode=SEND_ONLY", "RC_SEND_ONLY"),
+        ("wc=retry_exc@msg 1", "RETRY_EXC"),
+        ("wc=ibv_wc_retry_exc_err@msg 1", "IBV_WC_RETRY_EXC_ERR"),
+        ("errno=enomem@ibv_reg_mr", "ENOMEM"),
+        ("errno=EIO@reg_mr", "ibv_reg_mr"),
+        ("async=port_err@1s", "PORT_ERR"),
+    ] {
+        let error = text.parse::<FaultPlan>().unwrap_err().to_string();
+        let said = format!(": did you mean `{meant}`? Otherwise write ");
+        assert!(error.contains(&said), "{text}: {error}");
+    }
+    for text in ["lose 1%", "drop only size=5", "drop only opcode=xyz"] {
+        let error = text.parse::<FaultPlan>().unwrap_err().to_string();
+        assert!(!error.contains("did you mean"), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_comma_in_place_of_a_semicolon_is_recognized() {
+    for (text, column) in [
+        ("drop 1%, dup 2%", 8),
+        ("drop 1% , dup 2%", 9),
+        ("drop 1%,dup 2%", 8),
+        ("drop, dup", 5),
+        ("drop,dup", 5),
+        ("drop 1% burst 3, dup", 16),
+        ("delay 50us±10us, dup", 16),
+        ("drop only dst=10.0.0.1, dup", 23),
+        ("slow cq, drop", 8),
+        ("slow cq 5ms, drop", 12),
+        ("wc=RETRY_EXC@msg 3, drop", 19),
+        ("errno=ENOMEM@ibv_reg_mr#2, drop", 26),
+        ("async=port_down@2s, drop", 19),
+        (", drop", 1),
+    ] {
+        let error = text.parse::<FaultPlan>().expect_err(text);
+        assert_eq!((error.column(), error.word()), (column, ","), "{text}: {error}");
+        assert!(error.to_string().contains("`,`: faults are separated by `;`"), "{error}");
+    }
+    // A decimal comma and a wrong value of a list do not separate faults.
+    for text in ["drop 0,1%", "drop only qp=1,x"] {
+        let error = text.parse::<FaultPlan>().unwrap_err().to_string();
+        assert!(!error.contains("separated"), "{text}: {error}");
+    }
 }
 
 #[test]

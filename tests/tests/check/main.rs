@@ -6,6 +6,7 @@ mod broken;
 mod conversation;
 mod datagrams;
 mod lossy;
+mod places;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,17 +1,19 @@
 //! Captures the packets of running processes.
 
+use std::collections::BTreeSet;
+use std::iter;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::Blocks;
-use rxe_net::missing_before;
 use rxe_net::report::Timeout;
-use rxe_verbs::observe::{CapturePiece, DeviceCapture, OpenedDevices, Silence};
+use rxe_net::{missing_before, process_parent};
+use rxe_verbs::observe::{self, CapturePiece, DeviceCapture, OpenedDevices, Silence, Subject};
 
 use super::sink::Sink;
 use super::{Of, Until};
-use crate::common::running::{named, no_answer};
+use crate::common::running::{comm, named, no_answer};
 use crate::common::{Error, print_error};
 
 /// The time between two searches for opened devices. Devices of this user also announce themselves.
@@ -46,10 +48,9 @@ pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Erro
             if sources.all.is_empty() {
                 match of {
                     Of::Process(pid) if looked.is_none() => {
-                        return Err(Error::new(
-                            format_args!("process {pid} has no device open"),
-                            "`rxe stat` lists the processes that have",
-                        ));
+                        let open = observe::ask(Subject::Summary).into_iter();
+                        let open = open.filter_map(|report| report.pid).collect();
+                        return Err(no_device(pid, open));
                     }
                     Of::Process(pid) if !sink.has_device() => {
                         return Err(reason(Some(pid), NoCapture::Silent(Silence::HungUp)).into());
@@ -78,6 +79,28 @@ pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Erro
         }
     }
     sources.end(sink)
+}
+
+/// Returns the error for a process without a device. `open` has the processes with a device: the
+/// process may be a wrapper (a shell, `timeout`, `mpirun`) that has started one of them.
+fn no_device(pid: u32, open: BTreeSet<u32>) -> Error {
+    let parents = |of| iter::successors(process_parent(of), |parent| process_parent(*parent));
+    let started: Vec<_> = open.into_iter().filter(|of| parents(*of).any(|it| it == pid)).collect();
+    let todo = match started[..] {
+        [] => "`rxe stat` lists the processes that have".to_owned(),
+        [one] => {
+            let name = comm(one);
+            format!("process {one} ({name}), which it started, has: use `rxe capture --of {one}`")
+        }
+        [first, ..] => {
+            let all: Vec<_> = started.iter().map(|it| format!("{it} ({})", comm(*it))).collect();
+            let all = all.join(", ");
+            format!(
+                "processes that it started have: {all}: choose one, as in `rxe capture --of {first}`"
+            )
+        }
+    };
+    Error::new(format_args!("process {pid} has no device open"), todo)
 }
 
 /// The reason why a device is not captured.
@@ -288,6 +311,55 @@ fn packets(
             }
             Ok(None) => return Ok(true),
             Err(_) => return Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio, id};
+
+    use super::*;
+
+    /// A running program, which ends with this value.
+    struct Running(Child);
+
+    impl Running {
+        fn start() -> Self {
+            Self(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap())
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_wrapper_without_a_device_names_the_processes_that_it_started() {
+        let running = [Running::start(), Running::start()];
+        let mut started = running.each_ref().map(|it| it.0.id());
+        started.sort_unstable();
+        let [first, second] = started;
+        let said = |of: u32, open: &[u32], todo: &str| {
+            let text = format!("process {of} has no device open: {todo}");
+            assert_eq!(no_device(of, open.iter().copied().collect()).to_string(), text);
+        };
+        let todo = format!(
+            "process {first} (sleep), which it started, has: use `rxe capture --of {first}`"
+        );
+        said(id(), &[first], &todo);
+        said(process_parent(id()).unwrap(), &[first], &todo);
+        let todo = format!(
+            "processes that it started have: {first} (sleep), {second} (sleep): choose one, as in \
+             `rxe capture --of {first}`"
+        );
+        said(id(), &[second, first], &todo);
+        // A process does not start its sibling, its parent or itself.
+        for other in [second, id(), first] {
+            said(first, &[other], "`rxe stat` lists the processes that have");
         }
     }
 }

@@ -13,7 +13,7 @@ use rxe_net::PacketBlock;
 
 use super::file::{Interface, Ring, Writer};
 use crate::commands::decode::{Lines, written};
-use crate::common::{Error, is_unread, print, print_error, terminal_width};
+use crate::common::{Error, characters, is_unread, print, print_error, terminal_width};
 
 /// The outputs that the user asked for.
 pub(super) struct Wanted {
@@ -166,7 +166,9 @@ impl Sink {
         let Some(ladders) = self.ladders else { return Ok(()) };
         let left_out = ladders.left_out;
         let width = terminal_width().unwrap_or(120).max(60);
-        let texts: Vec<_> = ladders.finish().iter().map(|one| ladder::text(one, width)).collect();
+        let ladders = ladders.finish();
+        let texts: Vec<_> =
+            ladders.iter().map(|one| ladder::text(one, width, characters())).collect();
         print(&texts.join("\n"))?;
         if left_out > 0 {
             print_error(&format!("{left_out} packets are not drawn: there are too many rows"));

@@ -2,14 +2,12 @@
 
 mod text;
 
-use std::env;
-
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rxe_lab::explain::{Lang, find, list, nearest};
 
 pub(in crate::commands) use self::text::paragraph;
 
-use crate::common::{Error, print, print_json};
+use crate::common::{Error, locale_of, print, print_json};
 
 /// Explain a completion status, a code, a term or an error message
 ///
@@ -66,14 +64,11 @@ pub(in crate::commands) fn lang() -> impl TypedValueParser<Value = Lang> {
 
 /// Returns the language of the user's locale.
 pub(in crate::commands) fn lang_of_environment() -> Lang {
-    of_locale(|name| env::var(name).ok())
+    of_locale(locale_of("LC_MESSAGES").as_deref())
 }
 
-/// Returns the language of the first variable that is set and not empty, as in POSIX.
-fn of_locale(variable: impl Fn(&str) -> Option<String>) -> Lang {
-    let names = ["LC_ALL", "LC_MESSAGES", "LANG"];
-    let mut set = names.into_iter().filter_map(variable).filter(|value| !value.is_empty());
-    if set.next().is_some_and(|value| value.starts_with("zh")) { Lang::Zh } else { Lang::En }
+fn of_locale(locale: Option<&str>) -> Lang {
+    if locale.is_some_and(|locale| locale.starts_with("zh")) { Lang::Zh } else { Lang::En }
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@ use crate::words::time;
 /// A packet repeated within this time is duplicated by the network.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
+/// The network does not delay an answer this long.
+const LONG_AGO: Duration = Duration::from_millis(1);
+
 /// The shortest timer of a requester: Local ACK Timeout 1. IBTA 9.7.6.
 const SHORTEST_TIMER: Duration = Duration::from_nanos(8192);
 
@@ -40,13 +43,15 @@ pub(super) struct Episode {
     packets: u64,
     text: String,
     /// If no outstanding request had asked for an answer: the explanation of that.
-    unasked: Option<String>,
+    unasked: Option<(Confidence, String)>,
     /// If a timer expired: the time of the first retransmission.
     timeout: Option<Duration>,
     /// Whether a NAK caused retransmission of a reordered packet and all after it.
     goes_back: bool,
     /// Whether a new request has ended the run.
     pub(super) is_over: bool,
+    /// Whether the cause may be before the capture. The run is not reported then.
+    is_unseen: bool,
 }
 
 /// A packet whose PSN was sent before, compared with the earlier transmissions.
@@ -71,6 +76,8 @@ struct Repetition {
     /// Whether the ICRC is the same.
     is_identical: bool,
     is_answered: bool,
+    /// Whether what was before the capture may explain the retransmission.
+    is_open: bool,
     /// Whether the request is a READ or an atomic.
     is_read: bool,
 }
@@ -161,7 +168,9 @@ impl Requests {
     pub(super) fn again(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         self.fill_with_cut(seen, found);
         self.check_change(seen, info, found);
-        let Some(it) = self.repetition(seen, found) else { return };
+        let Some(it) = self.repetition(seen, found) else {
+            return self.again_unseen(seen, found);
+        };
         if self.goes_on(seen) {
             return;
         }
@@ -172,7 +181,11 @@ impl Requests {
         if let Some(refusal) = refusal.and_then(|at| self.heed(at)) {
             let is_unseen = |first: &Sent| refusal.psn.before(first.psn);
             let (confidence, text) = match self.history.first().is_some_and(is_unseen) {
-                true => (Confidence::Likely, lost_unseen()),
+                true => (Confidence::Likely, lost_unseen(refusal.kind)),
+                // The answer to an earlier transmission may have come before the capture.
+                false if refusal.kind == Kind::ImpliedNak && it.is_open => {
+                    (Confidence::Possible, lost_after(refusal.kind))
+                }
                 false => (Confidence::Certain, lost_after(refusal.kind)),
             };
             let frames = vec![it.first_frame, refusal.frame];
@@ -194,6 +207,37 @@ impl Requests {
             self.note_timeout(seen, &it);
             if self.is_by_timer_alone(&it) {
                 found.stats.timer.add(it.waited);
+            }
+        }
+    }
+
+    /// Handles a retransmission of a request that was sent before the capture began.
+    fn again_unseen(&mut self, seen: &Seen<'_>, found: &mut Found) {
+        let psn = seen.packet.bth.psn;
+        if self.history.trimmed || !self.history.first().is_some_and(|it| psn.before(it.psn)) {
+            return;
+        }
+        self.sends_unseen();
+        let refusal = self.refusals.iter().rposition(|r| r.psn == psn);
+        if refusal.is_none() && self.continues(psn, 0) {
+            return self.prolong(seen);
+        }
+        match refusal.and_then(|at| self.heed(at)) {
+            Some(Refusal { kind, frame, .. }) => {
+                let text = lost_unseen(kind);
+                self.begin(seen, kind, Confidence::Likely, vec![frame], text, found);
+            }
+            None if self.is_doubtful(psn) => {
+                let (kind, text) = (Kind::Unexplained, unexplained("It was sent again"));
+                self.begin(seen, kind, Confidence::Certain, Vec::new(), text, found);
+            }
+            None => {
+                // The cause may be before the capture too.
+                let (kind, text) = (Kind::Timeout, String::new());
+                self.begin(seen, kind, Confidence::Possible, Vec::new(), text, found);
+                if let Some(episode) = &mut self.episode {
+                    episode.is_unseen = true;
+                }
             }
         }
     }
@@ -220,7 +264,9 @@ impl Requests {
     fn note_timeout(&mut self, seen: &Seen<'_>, it: &Repetition) {
         let asked = self.history.trimmed || !self.gaps.is_empty() || self.history.asks_for_answer();
         let why = "no request on the way had AckReq set, so the responder need not answer";
-        let unasked = (!asked).then(|| self.no_answer(it, why));
+        // A request from before the capture may have asked.
+        let confidence = if it.is_open { Confidence::Possible } else { Confidence::Likely };
+        let unasked = (!asked).then(|| (confidence, self.no_answer(it, why)));
         let timeout = Some(seen.at);
         if let Some(episode) = &mut self.episode {
             (episode.unasked, episode.timeout) = (unasked, timeout);
@@ -234,6 +280,7 @@ impl Requests {
         self.reaches(seen);
         let answered = self.history.is_answered(psn);
         let trimmed = self.history.trimmed;
+        let is_open = self.is_open(psn);
         let Some(sent) = self.history.get(psn) else {
             if trimmed {
                 self.restart(found);
@@ -252,6 +299,7 @@ impl Requests {
             filled: sent.filled,
             is_identical: sent.icrc == seen.icrc,
             is_answered: answered,
+            is_open,
             is_read: sent.info.kind == OpKind::ReadRequest || sent.info.is_atomic(),
         };
         // The retransmission of a READ may begin in the middle of it and end before its end.
@@ -332,13 +380,14 @@ impl Requests {
     /// Explains a retransmission that no refusal asked for.
     /// `None` if there is no explanation: no timer expires that soon.
     fn verdict(&self, it: &Repetition) -> Option<(Kind, Confidence, String)> {
+        let likely = if it.is_open { Confidence::Possible } else { Confidence::Likely };
         if it.is_by_network() {
             let text = format!(
                 "The same packet came again after {}, too soon for a requester to send it again: \
                  the network has duplicated it.",
                 time(it.since)
             );
-            return Some((Kind::Duplicate, Confidence::Likely, text));
+            return Some((Kind::Duplicate, likely, text));
         }
         if self.is_doubtful(it.psn) {
             let text = unexplained("It was sent again");
@@ -351,14 +400,16 @@ impl Requests {
                 "It was sent again although it was answered: {what} was lost after the place of the \
                  capture, or came too late."
             );
-            return Some((Kind::AckLost, Confidence::Likely, text));
+            return Some((Kind::AckLost, likely, text));
         }
         // A NAK came since, so a timer need not have expired.
         if self.is_too_soon(it.waited) || self.refused_in > it.last_frame {
             return None;
         }
         let text = self.no_answer(it, "the request or its answer was lost");
-        Some((Kind::Timeout, Confidence::Likely, text))
+        // A NAK from before the capture would have been heeded sooner.
+        let likely = if it.waited > LONG_AGO { Confidence::Likely } else { likely };
+        Some((Kind::Timeout, likely, text))
     }
 
     /// Returns whether no timer expires within this time: no requester gives the answer less than
@@ -471,6 +522,7 @@ impl Requests {
             timeout: None,
             goes_back: false,
             is_over: false,
+            is_unseen: false,
         });
     }
 
@@ -483,13 +535,13 @@ impl Requests {
     /// Reports the current run of retransmissions and ends it.
     pub(in super::super) fn close(&mut self, found: &mut Found) {
         // The RNR NAK itself was already reported.
-        if let Some(e) = self.episode.take().filter(|e| e.kind != Kind::Rnr) {
+        if let Some(e) = self.episode.take().filter(|e| e.kind != Kind::Rnr && !e.is_unseen) {
             // A requester that sets AckReq elsewhere probably set it here too, in a packet that was lost.
-            let (kind, text) = match e.unasked.filter(|_| !self.has_asked) {
-                Some(text) => (Kind::AckNotRequested, text),
-                None => (e.kind, e.text),
+            let (kind, confidence, text) = match e.unasked.filter(|_| !self.has_asked) {
+                Some((confidence, text)) => (Kind::AckNotRequested, confidence, text),
+                None => (e.kind, e.confidence, e.text),
             };
-            found.push(kind, e.confidence, (e.first, e.span), e.frames, text).packets = e.packets;
+            found.push(kind, confidence, (e.first, e.span), e.frames, text).packets = e.packets;
         }
     }
 }

@@ -13,6 +13,15 @@ type Result<T> = std::result::Result<T, FaultError>;
 /// The maximum number of faults in one description.
 const MAX_RULES: usize = 32;
 
+/// The words with which a clause begins, and those of packet faults alone.
+const FAULT_NAMES: [&str; 15] = [
+    "drop", "dup", "reorder", "delay", "corrupt", "ecn", "wc=", "errno=", "async=", "slow cq",
+    "only", "after", "burst", "in:", "out:",
+];
+const PACKET_FAULT_NAMES: [&str; 6] = ["drop", "dup", "reorder", "delay", "corrupt", "ecn"];
+const CONDITION_NAMES: [&str; 3] = ["only", "after", "burst"];
+const KEY_NAMES: [&str; 4] = ["qp=", "opcode=", "psn=", "dst="];
+
 const FAULTS: &str = "drop, dup, reorder, delay, corrupt, ecn, wc=, errno=, async= or slow cq";
 const PACKET_FAULTS: &str = "drop, dup, reorder, delay, corrupt or ecn";
 const CONDITIONS: &str = "only, after or burst";
@@ -24,6 +33,13 @@ const KEYS: &str = "qp=, opcode=, psn= or dst=";
 /// # Errors
 /// Fails if the description has a mistake, or if `verbs` fails.
 pub fn rules(
+    text: &str,
+    verbs: impl FnMut(&mut Clause<'_>) -> Result<()>,
+) -> Result<Vec<FaultRule>> {
+    parse(text, verbs).map_err(|error| error.or_comma(text))
+}
+
+fn parse(
     text: &str,
     mut verbs: impl FnMut(&mut Clause<'_>) -> Result<()>,
 ) -> Result<Vec<FaultRule>> {
@@ -117,11 +133,16 @@ fn fault<'t>(clause: &mut Clause<'t>) -> Result<Option<Parsed<'t>>> {
             (FaultAction::Delay { base, jitter }, amount(clause)?)
         }
         _ => {
-            let why = match direction {
-                Some(_) => format!("not a fault that has a direction: write {PACKET_FAULTS}"),
-                None => format!("not a fault: write {FAULTS}, or a condition: {CONDITIONS}"),
-            };
-            return Err(FaultError::new(word, why));
+            return Err(match direction {
+                Some(_) => {
+                    let what = "not a fault that has a direction";
+                    FaultError::unknown(word, what, PACKET_FAULTS, PACKET_FAULT_NAMES)
+                }
+                None => {
+                    let list = format!("{FAULTS}, or a condition: {CONDITIONS}");
+                    FaultError::unknown(word, "not a fault", &list, FAULT_NAMES)
+                }
+            });
         }
     };
     let mut own = Conditions::default();
@@ -152,10 +173,9 @@ fn amount(clause: &mut Clause<'_>) -> Result<FaultAmount> {
             values::amount(word)
         }
         Some(word) if !is_condition(word) && word.text != "by" => {
-            let why = format!(
-                "neither an amount (1% or 3) nor a condition ({CONDITIONS}); `;` ends a fault"
-            );
-            Err(FaultError::new(word, why))
+            let what = "neither an amount nor a condition";
+            let list = format!("an amount (1% or 3), or {CONDITIONS}; `;` ends a fault");
+            Err(FaultError::unknown(word, what, &list, CONDITION_NAMES))
         }
         _ => Ok(FaultAmount::ALL),
     }
@@ -188,8 +208,13 @@ impl<'t> Conditions<'t> {
                     once(word, self.burst.replace((length, word)).is_none())?;
                 }
                 _ => {
-                    let why = format!("not a condition: write {CONDITIONS}; `;` ends a fault");
-                    return Err(FaultError::new(word, why));
+                    let list = format!("{CONDITIONS}; `;` ends a fault");
+                    return Err(FaultError::unknown(
+                        word,
+                        "not a condition",
+                        &list,
+                        CONDITION_NAMES,
+                    ));
                 }
             }
         }
@@ -200,7 +225,7 @@ impl<'t> Conditions<'t> {
     fn read_only(&mut self, clause: &mut Clause<'_>) -> Result<()> {
         let mut word = clause.expect(&format!("a condition ({KEYS})"))?;
         loop {
-            let wrong = || FaultError::new(word, format!("not a condition of only: write {KEYS}"));
+            let wrong = || FaultError::unknown(word, "not a condition of only", KEYS, KEY_NAMES);
             let (key, value) = word.split_once("=").ok_or_else(wrong)?;
             let only = &mut self.only;
             match key.text {

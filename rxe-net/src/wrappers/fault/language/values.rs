@@ -138,7 +138,10 @@ pub fn named<T: Copy>(
     let found = table.iter().find(|(name, _)| *name == short).map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<_> = table.iter().map(|(name, _)| *name).collect();
-        FaultError::new(word, format!("not {what}: write one of {}", names.join(", ")))
+        let whole: Vec<_> = names.iter().map(|name| format!("{prefix}{name}{suffix}")).collect();
+        let list = format!("one of {}", names.join(", "));
+        let names = names.into_iter().chain(whole.iter().map(String::as_str));
+        FaultError::unknown(word, &format!("not {what}"), &list, names)
     })
 }
 
@@ -206,11 +209,10 @@ pub(super) fn opcode(word: Word<'_>) -> Result<OpcodeFilter> {
     kind.map(|(_, kind)| OpcodeFilter::Kind(*kind))
         .or_else(|| one().map(|info| OpcodeFilter::Is(info.opcode)))
         .ok_or_else(|| {
-            let kinds = KINDS.map(|(kind, _)| kind).join(", ");
-            let why = format!(
-                "not an opcode: write {kinds}, or a whole name such as RC_SEND_ONLY or CNP"
-            );
-            FaultError::new(word, why)
+            let kinds = KINDS.map(|(kind, _)| kind);
+            let list = kinds.join(", ") + ", or a whole name such as RC_SEND_ONLY or CNP";
+            let names = kinds.into_iter().chain(Opcode::all().map(|info| info.name));
+            FaultError::unknown(word, "not an opcode", &list, names)
         })
 }
 

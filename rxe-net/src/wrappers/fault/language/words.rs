@@ -16,6 +16,45 @@ impl FaultError {
         Self { column: word.column, word: word.text.to_owned(), problem: problem.into() }
     }
 
+    /// Creates an error at a word that is none of `names`. `what` says that, and `list` describes what
+    /// is allowed. If the word resembles a name, the error suggests it.
+    pub(super) fn unknown<'n>(
+        word: Word<'_>,
+        what: &str,
+        list: &str,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> Self {
+        let problem = match nearest(word.text, names) {
+            Some(name) => format!("{what}: did you mean `{name}`? Otherwise write {list}"),
+            None => format!("{what}: write {list}"),
+        };
+        Self::new(word, problem)
+    }
+
+    /// Returns this error, or one about the comma in `text` that caused it, if it stands where `;`
+    /// belongs.
+    pub(super) fn or_comma(self, text: &str) -> Self {
+        let chars: Vec<_> = text.chars().collect();
+        let is = |at: Option<usize>, what: fn(&char) -> bool| {
+            at.and_then(|at| chars.get(at)).is_some_and(what)
+        };
+        let is_comma = |at: &usize| is(Some(*at), |c| *c == ',');
+        let digit = |at| is(at, char::is_ascii_digit);
+        let word = self.column - 1;
+        // `0,5%` is a decimal comma.
+        let within = (word..word + self.word.chars().count())
+            .filter(is_comma)
+            .find(|at| !(digit(at.checked_sub(1)) && digit(Some(at + 1))));
+        // A list that ends with a comma has an empty last value.
+        let before = word.checked_sub(1).filter(|at| self.word.is_empty() && is_comma(at));
+        let (at, problem) = match (within, before) {
+            (Some(at), _) => (at, "faults are separated by `;`"),
+            (None, Some(at)) => (at, "faults are separated by `;`, and a list has no spaces"),
+            (None, None) => return self,
+        };
+        Self { column: at + 1, word: ",".into(), problem: problem.into() }
+    }
+
     /// Returns the column of the word's first character, counted from 1.
     pub fn column(&self) -> usize {
         self.column
@@ -38,6 +77,19 @@ impl fmt::Display for FaultError {
 }
 
 impl std::error::Error for FaultError {}
+
+/// Returns the name that a word resembles most, if it resembles one at all. Case does not count, nor
+/// does a value after `=`.
+fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    /// The least likeness: misspelt words have more.
+    const LIKELY: f64 = 0.75;
+    let word = word.split_once('=').map_or_else(|| word.into(), |(key, _)| format!("{key}="));
+    let word = word.to_lowercase();
+    let likeness = |name: &str| strsim::jaro_winkler(&word, &name.to_lowercase());
+    let likely = names.into_iter().map(|name| (likeness(name), name));
+    let likely = likely.filter(|(likeness, _)| *likeness >= LIKELY);
+    likely.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+}
 
 /// A word and its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
