@@ -11,6 +11,7 @@ use serde_json::Value;
 mod decode_util;
 mod util;
 use decode_util::{Pcapng, frames_of, run};
+use util::RXE;
 
 /// Returns the path of a capture of the project.
 fn pcap(name: &str) -> PathBuf {
