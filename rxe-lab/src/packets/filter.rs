@@ -9,6 +9,7 @@ use rxe_core::wire::Opcode;
 use super::Shown;
 use crate::check::{Kind, Report};
 use crate::frame::{Address, Icrc};
+use crate::header::{Layer, NETWORK_IDS, SESSION_IDS};
 use crate::track::Mark;
 
 /// Conditions on packets. A packet is shown if each condition accepts it; an empty one accepts all.
@@ -22,6 +23,11 @@ pub struct Filter {
     pub addresses: Vec<IpAddr>,
     /// The first and the last PSN. The range may wrap.
     pub psns: Option<(u32, u32)>,
+    /// The virtual network of a tunnel around the packet: the VNI of VXLAN or GENEVE, or the VSID
+    /// of NVGRE.
+    pub networks: Vec<u32>,
+    /// The session of a tunnel around the packet: that of ERSPAN or PPPoE.
+    pub sessions: Vec<u32>,
     /// What is said of the packet.
     pub only: Vec<Only>,
     /// The frames of the analyzer's findings that `only` names, which [`Self::take_findings`] records.
@@ -77,6 +83,8 @@ impl Filter {
             || !self.opcodes.is_empty()
             || !self.addresses.is_empty()
             || self.psns.is_some()
+            || !self.networks.is_empty()
+            || !self.sessions.is_empty()
             || !self.only.is_empty()
     }
 
@@ -110,6 +118,14 @@ impl Filter {
             ends.is_some_and(|(src, dst)| [src, dst].contains(&Address::Ip(ip.to_canonical())))
         };
         if !self.addresses.is_empty() && !self.addresses.iter().any(of_address) {
+            return false;
+        }
+        let has = |names: &[&str], wanted: &[u32]| {
+            let of = |layer: &Layer| layer.number(names, shown.record.bytes);
+            let is_wanted = |id: u64| wanted.iter().any(|wanted| u64::from(*wanted) == id);
+            wanted.is_empty() || shown.frame.layers.iter().filter_map(of).any(is_wanted)
+        };
+        if !has(NETWORK_IDS, &self.networks) || !has(SESSION_IDS, &self.sessions) {
             return false;
         }
         let is_said = |only: &Only| match only {
