@@ -81,10 +81,7 @@ impl<'a> Walk<'a> {
         }
         let net = NetHeader { src_port: source, ..net };
         if end > self.limit {
-            return Err(Stop::Malformed(match self.limit < self.len {
-                true => "the IP packet is longer than the tunnel's packet around it",
-                false => "the IP packet is longer than its frame",
-            }));
+            return Err(Stop::Malformed("the IP packet is longer than its frame"));
         }
         let is_fragment = unchecked == Some(Unchecked::Fragment);
         // A length of 0 means that the packet is too long for the field and was captured before it

@@ -12,7 +12,7 @@ mod link;
 mod protocol;
 mod split;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transport;
 mod tunnel;
 mod unseen;
@@ -120,8 +120,8 @@ enum Next {
     ITag,
 }
 
-/// The most protocols of one frame that are followed. A tunnel that carries Ethernet has three:
-/// Ethernet, IP with UDP or GRE and the tunnel's header, and the Ethernet inside.
+/// The most protocols of one frame that are followed. A tunnel has up to three, such as Ethernet, IP
+/// and MPLS, so at least 15 tunnels are followed.
 const MAX_PROTOCOLS: usize = 48;
 
 /// A frame that is being decoded, and the position of the decoder in it.

@@ -163,7 +163,8 @@ mod tests {
         let by_number = (0..=u16::MAX).flat_map(|n| {
             [Protocol::EtherType(n), Protocol::Udp(n), Protocol::Ppp(n), Protocol::Cisco(n)]
         });
-        let by_byte = (0..=u8::MAX).flat_map(|n| [Protocol::Ip(n), Protocol::Llc(n), Protocol::Erf(n)]);
+        let by_byte =
+            (0..=u8::MAX).flat_map(|n| [Protocol::Ip(n), Protocol::Llc(n), Protocol::Erf(n)]);
         let named = [Protocol::DAMAGED, Protocol::NESTED];
         for protocol in by_number.chain(by_byte).chain(named) {
             assert!(names.insert(protocol.to_string()), "{protocol} twice");

@@ -79,7 +79,9 @@ impl<'a> Walk<'a> {
             I_TAG => Next::ITag,
             ETHERNET => Next::Ethernet,
             // All tags are one protocol.
-            other if TAGS.contains(&other) => return Err(Stop::Other(Protocol::EtherType(TAGS[0]))),
+            other if TAGS.contains(&other) => {
+                return Err(Stop::Other(Protocol::EtherType(TAGS[0])));
+            }
             other => return Err(Stop::Other(Protocol::EtherType(other))),
         })
     }

@@ -246,7 +246,13 @@ pub fn psns(text: &str) -> Result<(u32, u32), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::capture::{LinkType, Record};
+    use crate::frame::tests::encapsulations::{self, NETWORK, SESSION, Wrapped};
+    use crate::frame::tests::tunnels::inner;
+    use crate::frame::{Content, decode};
 
     #[test]
     fn numbers_are_decimal_or_hexadecimal() {
@@ -266,5 +272,50 @@ mod tests {
         for bad in ["", "sned", "256", "rc_sends"] {
             assert!(opcode(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_virtual_network_or_session_is_that_of_any_tunnel() {
+        let takes = |frame: &Wrapped, filter: &Filter| {
+            let record = Record {
+                number: 1,
+                at: None,
+                interface: 0,
+                link: LinkType(frame.link),
+                bytes: &frame.bytes,
+                original_len: frame.bytes.len(),
+                direction: None,
+                comments: Vec::new(),
+            };
+            let frame = decode(&record);
+            let Content::Rdma(packets) = &frame.content else { panic!("{frame:?}") };
+            let packet = packets.first();
+            filter.takes(&Shown {
+                record: &record,
+                frame: &frame,
+                packet,
+                mark: None,
+                since: Duration::ZERO,
+            })
+        };
+        let all = encapsulations::all(&inner(false));
+        let taken = |filter: &Filter| {
+            let taken = all.iter().filter(|frame| takes(frame, filter)).map(|frame| frame.name);
+            taken.collect::<Vec<_>>()
+        };
+        let network = |of: u32| Filter { networks: vec![7, of], ..Filter::default() };
+        let session = |of: u32| Filter { sessions: vec![of], ..Filter::default() };
+        let networks = taken(&network(NETWORK));
+        for name in ["VXLAN", "VXLAN-GPE with IP", "GENEVE", "NVGRE", "VXLAN in ERSPAN II"] {
+            assert!(networks.contains(&name), "{name}: {networks:?}");
+        }
+        assert!(!networks.contains(&"GRE") && !networks.contains(&"ERSPAN II"), "{networks:?}");
+        let sessions = taken(&session(SESSION));
+        for name in ["ERSPAN II", "ERSPAN III", "PPPoE", "PPPoE alone", "VXLAN in ERSPAN II"] {
+            assert!(sessions.contains(&name), "{name}: {sessions:?}");
+        }
+        let both = Filter { networks: vec![NETWORK], ..session(SESSION) };
+        assert_eq!(taken(&both), ["VXLAN in ERSPAN II"]);
+        assert!(taken(&network(NETWORK + 1)).is_empty() && taken(&session(1)).is_empty());
     }
 }

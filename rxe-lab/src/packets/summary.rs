@@ -64,7 +64,9 @@ impl Summary {
             Content::Malformed(_) => self.malformed += 1,
             Content::Fragment => self.fragments += 1,
             Content::Cut => self.cut += 1,
-            Content::Other(Protocol::LinkType(link)) => *self.unknown.entry(*link).or_default() += 1,
+            Content::Other(Protocol::LinkType(link)) => {
+                *self.unknown.entry(*link).or_default() += 1
+            }
             Content::Other(protocol) => *self.others.entry(*protocol).or_default() += 1,
         }
     }
