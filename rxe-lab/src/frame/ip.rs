@@ -40,7 +40,7 @@ struct Ip {
 
 impl<'a> Walk<'a> {
     /// Decodes IP, and the UDP or tunnel header behind it.
-    pub(super) fn ip(&mut self) -> Result<Next, Stop> {
+    pub(super) fn ip(&mut self) -> Result<Next<'a>, Stop> {
         let ip = match self.peek(1)?[0] >> 4 {
             4 => self.ipv4()?,
             6 => self.ipv6()?,
@@ -95,7 +95,7 @@ impl<'a> Walk<'a> {
             len if is_fragment => start + len,
             len => end.min(start + len),
         };
-        Ok(Next::Rdma(end, unchecked.map_or(Cover::Ip(net), Cover::None)))
+        self.rdma(end, unchecked.map_or(Cover::Ip(net), Cover::None)).map(Next::Found)
     }
 
     fn ipv4(&mut self) -> Result<Ip, Stop> {
@@ -194,7 +194,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes the RDMA packets between the current position and `end`.
-    pub(super) fn rdma(&mut self, end: usize, cover: Cover) -> Result<Content<'a>, Stop> {
+    fn rdma(&mut self, end: usize, cover: Cover) -> Result<Content<'a>, Stop> {
         let (at, bytes) = (self.at, self.bytes);
         let whole = |end| Transport::parse(bytes, at, end, cover, 0);
         let Some(first) = whole(end) else {

@@ -58,7 +58,7 @@ pub fn link_name(link: LinkType) -> Option<&'static str> {
 
 impl<'a> Walk<'a> {
     /// Decodes the link layer.
-    pub(super) fn link(&mut self, link: LinkType) -> Result<Next, Stop> {
+    pub(super) fn link(&mut self, link: LinkType) -> Result<Next<'a>, Stop> {
         match link.0 {
             ETHERNET => Ok(Next::Ethernet),
             SLL => {
@@ -93,12 +93,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the protocol with this number in the header of a cooked capture.
-    fn cooked(&mut self, number: u16) -> Result<Next, Stop> {
+    fn cooked(&mut self, number: u16) -> Result<Next<'a>, Stop> {
         if number == ETH_P_802_2 { Ok(Next::Llc) } else { self.ethertype(number) }
     }
 
     /// Decodes a frame of a serial line: PPP, or Cisco HDLC by its first byte.
-    fn serial(&mut self) -> Result<Next, Stop> {
+    fn serial(&mut self) -> Result<Next<'a>, Stop> {
         match self.peek(1)?[0] {
             0x0f | 0x8f => self.cisco_hdlc(),
             _ => Ok(Next::Ppp),
@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes the record of an Endace card: header, extension headers, frame.
-    fn erf(&mut self) -> Result<Next, Stop> {
+    fn erf(&mut self) -> Result<Next<'a>, Stop> {
         const MAX_EXTENSIONS: usize = 8;
         let head = self.header(&header::ERF)?;
         let kind = head[8] & 0x7f;
@@ -129,7 +129,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes the header that a capture puts before an 802.11 frame. <https://www.radiotap.org/>
-    fn radiotap(&mut self) -> Result<Next, Stop> {
+    fn radiotap(&mut self) -> Result<Next<'a>, Stop> {
         const HAS_TIME: u8 = 1;
         const HAS_FLAGS: u8 = 2;
         const IS_PADDED: u8 = 0x20;
@@ -152,7 +152,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes an 802.11 frame. If `is_padded`, the length of its header is rounded up to 4 bytes.
-    fn wifi(&mut self, is_padded: bool) -> Result<Next, Stop> {
+    fn wifi(&mut self, is_padded: bool) -> Result<Next<'a>, Stop> {
         const DATA: u8 = 2;
         const QOS: u8 = 8;
         const WITHOUT_DATA: u8 = 4;

@@ -99,14 +99,12 @@ enum Stop {
 }
 
 /// The protocol of the next header.
-enum Next {
+enum Next<'a> {
     Ethernet,
     /// LLC, with or without SNAP.
     Llc,
     /// IPv4 or IPv6; the version is in the first byte.
     Ip,
-    /// RDMA packets up to this offset, with this cover of their ICRC.
-    Rdma(usize, Cover),
     /// A GRH, as in RoCE version 1.
     RoceV1,
     /// Native InfiniBand, beginning with the LRH.
@@ -118,6 +116,8 @@ enum Next {
     Nsh,
     /// The tag of IEEE 802.1ah.
     ITag,
+    /// There is no next header: the content was found.
+    Found(Content<'a>),
 }
 
 /// The most protocols of one frame that are followed. A tunnel has up to three, such as Ethernet, IP
@@ -192,18 +192,27 @@ impl<'a> Walk<'a> {
             next = match next {
                 Next::Ethernet => self.ethernet()?,
                 Next::Ip => self.ip()?,
-                Next::Rdma(end, cover) => return self.rdma(end, cover),
-                Next::RoceV1 => return self.roce_v1(),
-                Next::Lrh => return self.native(),
-                Next::Llc => self.llc()?,
-                Next::Mpls => self.mpls()?,
-                Next::Ppp => self.ppp()?,
-                Next::Pppoe => self.pppoe()?,
-                Next::Nsh => self.nsh()?,
-                Next::ITag => self.i_tag()?,
+                Next::Found(content) => return Ok(content),
+                other => self.uncommon(other)?,
             };
         }
         Err(Stop::Other(Protocol::NESTED))
+    }
+
+    /// Decodes a header that few frames have.
+    #[inline(never)]
+    fn uncommon(&mut self, next: Next<'a>) -> Result<Next<'a>, Stop> {
+        match next {
+            Next::Llc => self.llc(),
+            Next::Mpls => self.mpls(),
+            Next::Ppp => self.ppp(),
+            Next::Pppoe => self.pppoe(),
+            Next::Nsh => self.nsh(),
+            Next::ITag => self.i_tag(),
+            Next::RoceV1 => self.roce_v1().map(Next::Found),
+            Next::Lrh => self.native().map(Next::Found),
+            found => Ok(found),
+        }
     }
 
     /// Returns the next `len` bytes without consuming them.

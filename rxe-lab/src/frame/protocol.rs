@@ -102,7 +102,6 @@ const ETHERTYPES: &[(u16, &str)] = &[
     (0x8902, "CFM"),
     (0x8906, "FCoE"),
     (0x8914, "FIP"),
-    (0x8915, "RoCEv1 without a BTH"),
     (0x894f, "NSH"),
     (0x9000, "loopback test"),
 ];

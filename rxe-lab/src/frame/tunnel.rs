@@ -46,7 +46,7 @@ const MPLS_IN_UDP: u16 = 6635;
 const MAX_CHAIN: usize = 16;
 
 impl<'a> Walk<'a> {
-    pub(super) fn ethernet(&mut self) -> Result<Next, Stop> {
+    pub(super) fn ethernet(&mut self) -> Result<Next<'a>, Stop> {
         let head = self.header(&header::ETHERNET)?;
         let number = self.tags(u16_at(head, 12))?;
         if number < FIRST_ETHERTYPE {
@@ -68,7 +68,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the protocol with this EtherType. VLAN tags are skipped.
-    pub(super) fn ethertype(&mut self, ethertype: u16) -> Result<Next, Stop> {
+    pub(super) fn ethertype(&mut self, ethertype: u16) -> Result<Next<'a>, Stop> {
         Ok(match self.tags(ethertype)? {
             IPV4 | IPV6 => Next::Ip,
             ROCE_V1 => Next::RoceV1,
@@ -92,7 +92,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes the header of a tunnel with this IP protocol number.
-    pub(super) fn tunnel_in_ip(&mut self, protocol: u8) -> Result<Next, Stop> {
+    #[inline(never)]
+    pub(super) fn tunnel_in_ip(&mut self, protocol: u8) -> Result<Next<'a>, Stop> {
         match protocol {
             GRE => self.gre(),
             MPLS_IN_IP => Ok(Next::Mpls),
@@ -107,7 +108,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes the header of a tunnel with this UDP port.
-    pub(super) fn tunnel_in_udp(&mut self, port: u16) -> Result<Next, Stop> {
+    #[inline(never)]
+    pub(super) fn tunnel_in_udp(&mut self, port: u16) -> Result<Next<'a>, Stop> {
         let other = Stop::Other(Protocol::Udp(port));
         match port {
             GENEVE => self.geneve(other),
@@ -118,7 +120,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn vxlan(&mut self, other: Stop) -> Result<Next, Stop> {
+    fn vxlan(&mut self, other: Stop) -> Result<Next<'a>, Stop> {
         const HAS_VNI: u8 = 0x08;
         if self.peek(1)?[0] & HAS_VNI == 0 {
             return Err(other);
@@ -127,7 +129,7 @@ impl<'a> Walk<'a> {
         Ok(Next::Ethernet)
     }
 
-    fn vxlan_gpe(&mut self, other: Stop) -> Result<Next, Stop> {
+    fn vxlan_gpe(&mut self, other: Stop) -> Result<Next<'a>, Stop> {
         const HAS_PROTOCOL: u8 = 0x04;
         if self.peek(1)?[0] & HAS_PROTOCOL == 0 {
             return self.vxlan(other);
@@ -136,7 +138,7 @@ impl<'a> Walk<'a> {
         inner(head[3]).ok_or(other)
     }
 
-    fn geneve(&mut self, other: Stop) -> Result<Next, Stop> {
+    fn geneve(&mut self, other: Stop) -> Result<Next<'a>, Stop> {
         if self.peek(1)?[0] >> 6 != 0 {
             return Err(other);
         }
@@ -153,7 +155,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes GTP-U: version 1, message 255 (G-PDU).
-    fn gtp(&mut self, other: Stop) -> Result<Next, Stop> {
+    fn gtp(&mut self, other: Stop) -> Result<Next<'a>, Stop> {
         const E: u8 = 4;
         const E_S_PN: u8 = 7;
         let head = self.peek(2)?;
@@ -180,7 +182,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes GRE of version 0, and of version 1 (PPTP).
-    fn gre(&mut self) -> Result<Next, Stop> {
+    fn gre(&mut self) -> Result<Next<'a>, Stop> {
         const CHECKSUM: u8 = 0x80;
         const ROUTING: u8 = 0x40;
         const KEY: u8 = 0x20;
@@ -222,7 +224,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn erspan_iii(&mut self) -> Result<Next, Stop> {
+    fn erspan_iii(&mut self) -> Result<Next<'a>, Stop> {
         const PLATFORM: u8 = 1;
         const FRAME_IS_IP: u8 = 2;
         let head = self.tunnel(&header::ERSPAN_III)?;
@@ -250,7 +252,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes a stack of MPLS labels. No field says what follows it.
-    pub(super) fn mpls(&mut self) -> Result<Next, Stop> {
+    pub(super) fn mpls(&mut self) -> Result<Next<'a>, Stop> {
         const BOTTOM: u8 = 1;
         for _ in 0..MAX_CHAIN {
             if self.tunnel(&header::MPLS)?[2] & BOTTOM != 0 {
@@ -262,7 +264,7 @@ impl<'a> Walk<'a> {
 
     /// Tells by its first bytes what is behind a stack of labels: an IP packet, or an Ethernet
     /// frame, which a control word may precede. RFC 4928, RFC 4448.
-    fn behind_labels(&mut self) -> Result<Next, Stop> {
+    fn behind_labels(&mut self) -> Result<Next<'a>, Stop> {
         let first = self.peek(1)?[0];
         let room = self.limit - self.at;
         let rest = &self.bytes[self.at..self.bytes.len().min(self.limit)];
@@ -290,7 +292,7 @@ impl<'a> Walk<'a> {
         Err(if is_short && rest.len() < room { Stop::Cut } else { other })
     }
 
-    pub(super) fn pppoe(&mut self) -> Result<Next, Stop> {
+    pub(super) fn pppoe(&mut self) -> Result<Next<'a>, Stop> {
         let head = self.tunnel(&header::PPPOE)?;
         if head[0] != 0x11 || head[1] != 0 {
             return Err(Stop::Other(Protocol::EtherType(PPPOE)));
@@ -300,7 +302,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Decodes PPP, with or without the address and control fields of HDLC-like framing.
-    pub(super) fn ppp(&mut self) -> Result<Next, Stop> {
+    pub(super) fn ppp(&mut self) -> Result<Next<'a>, Stop> {
         if self.peek(1)?[0] == 0xff {
             self.header(&header::PPP_FRAMING)?;
         }
@@ -316,7 +318,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(super) fn nsh(&mut self) -> Result<Next, Stop> {
+    pub(super) fn nsh(&mut self) -> Result<Next<'a>, Stop> {
         let other = Stop::Other(Protocol::EtherType(NSH));
         let head = self.tunnel(&header::NSH)?;
         let len = usize::from(head[1] & 0x3f) * 4;
@@ -327,12 +329,12 @@ impl<'a> Walk<'a> {
         inner(head[3]).ok_or(other)
     }
 
-    pub(super) fn i_tag(&mut self) -> Result<Next, Stop> {
+    pub(super) fn i_tag(&mut self) -> Result<Next<'a>, Stop> {
         self.tunnel(&header::I_TAG)?;
         Ok(Next::Ethernet)
     }
 
-    pub(super) fn llc(&mut self) -> Result<Next, Stop> {
+    pub(super) fn llc(&mut self) -> Result<Next<'a>, Stop> {
         /// DSAP, SSAP and control of SNAP.
         const SNAP: [u8; 3] = [0xaa, 0xaa, 3];
         let head = self.peek(SNAP.len())?;
@@ -349,7 +351,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(super) fn cisco_hdlc(&mut self) -> Result<Next, Stop> {
+    pub(super) fn cisco_hdlc(&mut self) -> Result<Next<'a>, Stop> {
         const SLARP: u16 = 0x8035;
         const CDP: u16 = 0x2000;
         match u16_at(self.header(&header::CISCO_HDLC)?, 2) {
@@ -360,7 +362,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Returns the protocol with this number in VXLAN-GPE and NSH.
-fn inner(number: u8) -> Option<Next> {
+fn inner(number: u8) -> Option<Next<'static>> {
     Some(match number {
         1 | 2 => Next::Ip,
         3 => Next::Ethernet,
@@ -377,7 +379,7 @@ fn is_ethernet(bytes: &[u8]) -> bool {
     match ethertype {
         IPV4 => rest.first().is_some_and(|first| first >> 4 == 4),
         IPV6 => rest.first().is_some_and(|first| first >> 4 == 6),
-        MPLS | MPLS_UPSTREAM | NSH | I_TAG => true,
+        MPLS | MPLS_UPSTREAM | NSH | I_TAG | ROCE_V1 => true,
         len if len < FIRST_ETHERTYPE => usize::from(len) <= rest.len() && rest.get(2) == Some(&3),
         other => TAGS.contains(&other) || Protocol::is_known_ethertype(other),
     }
