@@ -9,6 +9,10 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 mod decode_util;
+/// One frame inside each encapsulation. The unit tests of the decoder use the same table.
+#[path = "../../rxe-lab/src/frame/tests/encapsulations.rs"]
+#[allow(dead_code, reason = "the unit tests use all of it")]
+mod encapsulations;
 mod util;
 use decode_util::{Pcapng, frames_of, run};
 use util::RXE;
@@ -253,13 +257,26 @@ fn bad_files_are_one_line_with_the_frame_after_everything_before_it() {
     let mut damaged = good.clone();
     damaged[24 + 8..24 + 12].fill(0xff);
     // The ranges count the printed lines: the frames before the defect, and the summary.
-    let cases: [(&str, &[u8], std::ops::RangeInclusive<usize>, &str); 6] = [
+    let cases: [(&str, &[u8], std::ops::RangeInclusive<usize>, &str); 9] = [
         ("empty", b"", 0..=0, "the file is empty"),
         ("garbage", &[7; 1000], 0..=0, "this is no capture"),
         ("cut", &good[..good.len() - 3], 15..=15, "are left: the frames before it are shown"),
         ("damaged", &damaged, 1..=1, "frame 1, at byte 24: the file is damaged here"),
         ("header", &good[..20], 0..=0, "the file ends here: 20 of 24 bytes are left"),
         ("zipped", &gzip, 2..=15, "the compressed file ends here"),
+        (
+            "snoop",
+            b"snoop\0\0\0\0\0\0\x02\0\0\0\x04",
+            0..=0,
+            "this is a snoop capture, which is not read here: `editcap -F pcapng FILE out.pcapng`",
+        ),
+        (
+            "xz",
+            b"\xfd7zXZ\0\0\x04",
+            0..=0,
+            "xz, which is not read here: `xz -dc FILE | rxe decode -`",
+        ),
+        ("bzip2", b"BZh9", 0..=0, "this is compressed with bzip2, which is not read here"),
     ];
     for (name, bytes, printed, said) in cases {
         let path = dir.path().join(name);
@@ -427,4 +444,37 @@ fn a_bar_on_the_terminal_shows_how_far_a_large_capture_is_read() {
         let said = terminal(without).unwrap();
         assert!(!said.contains(" left"), "{without}: {said:?}");
     }
+}
+
+#[test]
+fn tunnels_are_shown_and_chosen_and_other_frames_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tunnels.pcapng");
+    let mut file = Pcapng::new();
+    let frame = frames_of(&pcap("kernel-6.1/write.pcap")).swap_remove(0);
+    let all = encapsulations::all(&frame);
+    for (nth, wrapped) in (0..).zip(&all) {
+        file.packet(wrapped.link, nth, &wrapped.bytes, wrapped.bytes.len());
+    }
+    let arp = [&[0xff; 12][..], &[8, 6], &[0; 46]].concat();
+    file.packet(1, 99, &arp, arp.len());
+    fs::write(&path, file.bytes).unwrap();
+    let text = decoded(&path, &[]);
+    let end = text.lines().last().unwrap();
+    assert!(end.ends_with(&format!(": {} RDMA packets, 1 frame of ARP", all.len())), "{end}");
+    assert!(!text.contains("ICRC"), "{text}");
+    let text = decoded(&path, &["-v", "--vni", "5001", "--session", "77"]);
+    assert!(text.contains("  VNI                         5001\n"), "{text}");
+    assert!(text.contains("  SessionID                   77\n"), "{text}");
+    assert!(text.lines().last().unwrap().contains(" (1 shown)"), "{text}");
+    let json = decoded(&path, &["--json", "--vni", "5001"]);
+    let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!(first["VXLAN"]["VNI"], 5001);
+    assert_eq!(
+        (&first["UDP"]["DestinationPort"], &first["UDP2"]["DestinationPort"]),
+        (&4789.into(), &4791.into())
+    );
+    assert_eq!(first["IPv4_2"]["SourceAddress"], first["source"]);
+    let numbers: Value = serde_json::from_str(&decoded(&path, &["--summary", "--json"])).unwrap();
+    assert_eq!(numbers["other_protocols"], serde_json::json!({ "ARP": 1 }));
 }

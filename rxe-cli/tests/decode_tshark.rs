@@ -1,6 +1,6 @@
 //! Checks that `rxe decode --json` and tshark agree on every field that both know. The frames are
 //! those of the project's captures, of other devices' captures, the same frames behind other link
-//! layers, and frames of several packets. A field or a packet that only one of them shows is a
+//! layers and in tunnels, and frames of several packets. A field or a packet that only one of them shows is a
 //! difference, too.
 
 use std::collections::{BTreeMap, HashSet};
@@ -12,6 +12,10 @@ use rxe_test_support::skipped;
 use serde_json::Value;
 
 mod decode_util;
+/// One frame inside each encapsulation. The unit tests of the decoder use the same table.
+#[path = "../../rxe-lab/src/frame/tests/encapsulations.rs"]
+#[allow(dead_code, reason = "the unit tests use all of it")]
+mod encapsulations;
 use decode_util::fields::FIELDS;
 use decode_util::{Pcapng, frames_of, run};
 
@@ -114,17 +118,24 @@ impl Comparison {
         let (mut our_both, mut their_both) = (HashSet::new(), HashSet::new());
         for (header, field, their_name) in FIELDS.iter().filter(|(header, ..)| takes(header)) {
             // A second header of a kind is the second occurrence of its fields.
-            for (occurrence, suffix) in [(0, ""), (1, "2")] {
-                if (*header, suffix) == ("LinuxCooked", "2") {
+            for nth in 0..MOST_OF_A_KIND {
+                if *header == "LinuxCooked" && nth > 0 {
                     // LinuxCooked2 is version 2 of the header, not a second one; a frame has only
                     // one.
                     continue;
                 }
-                let mine = &packet[format!("{header}{suffix}")][field];
+                let name_of_header = match nth {
+                    0 => (*header).to_owned(),
+                    _ if header.ends_with(|c: char| c.is_ascii_digit()) => {
+                        format!("{header}_{}", nth + 1)
+                    }
+                    _ => format!("{header}{}", nth + 1),
+                };
+                let mine = &packet[&name_of_header][field];
                 // tshark names a service tag's fields differently, and counts the tag behind it as
                 // the first.
                 let service = header == &"VLAN" && packet["Ethernet"]["EtherType"] == 0x88a8;
-                let (their_name, occurrence) = match occurrence {
+                let (their_name, occurrence) = match nth {
                     0 if service => match service_tag(field) {
                         Some(name) => (name, 0),
                         None => continue,
@@ -132,9 +143,13 @@ impl Comparison {
                     1 if service => (*their_name, 0),
                     // tshark has one name for two fields of a REQ.
                     0 if (*header, *field) == ("REQ", "Reserved8") => (*their_name, 1),
-                    _ => (*their_name, occurrence),
+                    _ => (*their_name, nth),
                 };
-                let all: Vec<_> = row[their_name].split(';').collect();
+                // tshark has one name for the versions of both protocols.
+                let is_of_header = |their: &&str| {
+                    their_name != "ip.version" || header.ends_with(their.trim_start())
+                };
+                let all: Vec<_> = row[their_name].split(';').filter(is_of_header).collect();
                 if all.len() == 2
                     && all[0] == all[1]
                     && SHOWN_TWICE.contains(&their_name)
@@ -145,7 +160,7 @@ impl Comparison {
                 let their = all.get(occurrence).copied().unwrap_or_default();
                 let bare = IN_BARE_HEX.contains(&their_name) && !their.is_empty();
                 let their = if bare { format!("0x{their}") } else { their.to_owned() };
-                let (own, other) = ((*header, *field, suffix), (their_name, occurrence));
+                let (own, other) = ((*header, *field, nth), (their_name, occurrence));
                 match (mine.is_null(), their.is_empty()) {
                     (true, true) => {}
                     (false, true) => {
@@ -162,9 +177,9 @@ impl Comparison {
                 }
             }
         }
-        for ((header, field, suffix), mine) in only_ours {
-            if !our_both.contains(&(header, field, suffix)) && !self.may_be_alone(header, packet) {
-                self.wrong.push(format!("{name}: only we have {header}{suffix}.{field}: {mine}"));
+        for ((header, field, nth), mine) in only_ours {
+            if !our_both.contains(&(header, field, nth)) && !self.may_be_alone(header, packet) {
+                self.wrong.push(format!("{name}: only we have {header} {nth}, {field}: {mine}"));
             }
         }
         for ((their_name, nth), (header, their)) in only_theirs {
@@ -210,10 +225,25 @@ struct Alone {
     why: &'static str,
 }
 
-const ALONE: [Alone; 8] = [
+/// The most headers of one kind in a frame.
+const MOST_OF_A_KIND: usize = 4;
+
+const ALONE: [Alone; 11] = [
     Alone {
         when: |_, packet| is_hidden(packet),
-        why: "tshark looks at nothing behind the link layer, or behind the IP header",
+        why: "tshark looks at nothing behind the link layer, the IP header or that of a tunnel",
+    },
+    Alone {
+        when: |header, packet| header == "Ethernet" && !packet["I_TAG"].is_null(),
+        why: "tshark has other names for the Ethernet header inside 802.1ah",
+    },
+    Alone {
+        when: |header, packet| header == "Ethernet" && !packet["LLC"].is_null(),
+        why: "tshark has another name for a length in place of an EtherType",
+    },
+    Alone {
+        when: |header, packet| header == "GREKey" && !packet["NVGRE"].is_null(),
+        why: "tshark does not divide the key of NVGRE",
     },
     Alone {
         when: |header, packet| {
@@ -265,32 +295,22 @@ fn is_rd(packet: &Value) -> bool {
 
 /// Returns whether a header precedes the transport headers.
 fn is_before_transport(header: &str) -> bool {
-    const BEFORE: [&str; 14] = [
-        "Ethernet",
-        "VLAN",
-        "LinuxCooked",
-        "LinuxCooked2",
-        "Loopback",
-        "ERF",
-        "ERFExtension",
-        "LRH",
-        "GRH",
-        "IPv4",
-        "IPv6",
-        "IPv6Extension",
-        "IPv6Fragment",
-        "UDP",
-    ];
-    BEFORE.contains(&header)
+    const TRANSPORT: &str = "BTH";
+    let at = |name| FIELDS.iter().position(|(header, ..)| *header == name);
+    at(header) < at(TRANSPORT)
 }
 
 /// Returns whether tshark dissects little of a packet: native InfiniBand without ERF, family 10 of
-/// BSD loopback, or a first fragment.
+/// BSD loopback, a first fragment, ERSPAN with IP, or Ethernet behind MPLS without a control word.
 fn is_hidden(packet: &Value) -> bool {
     !packet["LRH"].is_null() && packet["ERF"].is_null()
         || !packet["Loopback"].is_null() && !packet["IPv6"].is_null()
         || packet["IPv6Fragment"]["M"] == 1
         || packet["IPv4"]["Flags"] == 1
+        || packet["ERSPAN_III"]["FT"] == 2
+        || !packet["MPLS"].is_null()
+            && !packet["Ethernet2"].is_null()
+            && packet["ControlWord"].is_null()
 }
 
 /// Returns tshark's name of a field of a service tag.
@@ -402,6 +422,8 @@ fn tshark(test: &str, path: &Path) -> Option<Vec<Row>> {
         // tshark takes the payload of a SEND for NFS if it looks like it, and dissects by the
         // source port if that is smaller than 4791.
         .args(["-n", "--disable-heuristic", "rpcrdma_infiniband", "--disable-protocol", "tftp"])
+        // The port of VXLAN on Linux.
+        .args(["-d", "udp.port==8472,vxlan"])
         .args(["-T", "fields"])
         .args(["-E", "separator=|", "-E", "aggregator=;", "-E", "occurrence=a"])
         .args(names.iter().flat_map(|name| ["-e", name]))
@@ -530,6 +552,14 @@ fn single_packets(test: &str) -> Vec<(String, u16, Vec<u8>)> {
         };
         if opcodes.insert((at, frame[at])) {
             all.extend(rewrapped(&name, &frame, at));
+        }
+    }
+    // A WRITE of a kernel with each version of IP, in each encapsulation.
+    for capture in ["write.pcap", "write_ipv6.pcap"] {
+        let frames = frames_of(&root.join("pcaps/kernel-6.1").join(capture));
+        let frame = frames.into_iter().find(|frame| frame.len() > 200).expect("a WRITE");
+        for wrapped in encapsulations::all(&frame) {
+            all.push((format!("{capture} in {}", wrapped.name), wrapped.link, wrapped.bytes));
         }
     }
     all

@@ -1,13 +1,14 @@
 //! Capture points: a packet captured at several points counts once.
 //!
 //! `tcpdump -i any` captures a packet at each interface that it passes, and `rxe capture --of all`
-//! has one
-//! copy per program. The capture point distinguishes a copy from a retransmission: the point that
+//! has one copy per program. A capture of an uplink and of the bridge behind it has a packet inside
+//! its tunnel and outside of it. The capture point distinguishes a copy from a retransmission: the point that
 //! saw the first packet of a direction is the only one whose packets of that direction are used.
 
 use crate::frame::Frame;
 
-/// Where a frame was captured: the interface, and the place in a cooked capture header.
+/// Where a frame was captured: the interface, the place in a cooked capture header, and the tunnels
+/// around the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Point {
     /// The interface number in the file.

@@ -7,7 +7,7 @@ import { drawFields } from "./fields.js";
 const ROW = 28;
 /** The tallest list that browsers draw right, in pixels. */
 const TALLEST = 8_000_000;
-const FILTERS = ["qp", "opcode", "addr", "psn"];
+const FILTERS = ["qp", "opcode", "addr", "psn", "vni", "session"];
 
 /** The list of packets of a laboratory, in this element. */
 export class Packets {
@@ -37,7 +37,7 @@ export class Packets {
   }
 
   #input(name) {
-    const hints = { qp: "0x11", opcode: "send", addr: "10.0.0.1", psn: "100-200" };
+    const hints = { qp: "0x11", opcode: "send", addr: "10.0.0.1", psn: "100-200", vni: "5001", session: "7" };
     return make("input", { id: `filter-${name}`, placeholder: hints[name], spellcheck: "false", autocomplete: "off", oninput: () => this.#filter() });
   }
 

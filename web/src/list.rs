@@ -19,6 +19,8 @@ pub struct Filters {
     opcode: String,
     addr: String,
     psn: String,
+    vni: String,
+    session: String,
     only: String,
 }
 
@@ -135,6 +137,8 @@ impl Filters {
             opcodes: all("opcode", &self.opcode, opcode)?,
             addresses: all("addr", &self.addr, address)?,
             psns: all("psn", &self.psn, psns)?.pop(),
+            networks: all("vni", &self.vni, number)?,
+            sessions: all("session", &self.session, number)?,
             only: all("only", &self.only, only)?,
             ..Filter::default()
         })

@@ -84,7 +84,7 @@ impl Args {
         while let Some(record) = reader.next().map_err(failed)? {
             let since = start.since(&record);
             let frame = frame::decode(&record);
-            summary.count(&record, &frame, since);
+            summary.count(&frame, since);
             let Record { number, interface, .. } = record;
             ladders.add(number, interface, since, &frame, &record.comments, &self.qp);
         }
@@ -144,10 +144,10 @@ mod tests {
                 direction: None,
                 comments: Vec::new(),
             };
-            summary.count(&record, &frame::decode(&record), std::time::Duration::ZERO);
+            summary.count(&frame::decode(&record), std::time::Duration::ZERO);
         }
         let text = said("a.pcap", &summary);
-        let what = "a.pcap has no RDMA packet, only 2 frames of other protocols: capture on the ";
+        let what = "a.pcap has no RDMA packet, only 2 frames of ARP: capture on the ";
         assert!(text.starts_with(what), "{text}");
         assert!(text.ends_with("`rxe capture -i NETDEV -w FILE`"), "{text}");
     }

@@ -24,6 +24,13 @@ pub enum Problem {
     Empty,
     /// The file begins neither as pcap nor as pcapng.
     NoCapture,
+    /// The file has a format that is not read.
+    Unread {
+        /// The format, as a phrase.
+        what: &'static str,
+        /// What reads or converts it, as a sentence.
+        todo: &'static str,
+    },
     /// The file ends too early: `there` of `of` bytes are left.
     Ends {
         /// Bytes that are left.
@@ -56,6 +63,27 @@ pub enum Problem {
     Io(io::Error),
 }
 
+/// Formats that are not read: their first bytes, a phrase that names them, and what to do.
+const UNREAD: [(&[u8], &str, &str); 5] = [
+    (b"snoop\0\0\0", "a snoop capture", "`editcap -F pcapng FILE out.pcapng` converts it"),
+    (
+        b"GMBU",
+        "a capture of Microsoft Network Monitor",
+        "`editcap -F pcapng FILE out.pcapng` converts it",
+    ),
+    (b"\x04\x22\x4d\x18", "compressed with lz4", "`lz4 -dc FILE | rxe decode -` reads it"),
+    (b"\xfd7zXZ\0", "compressed with xz", "`xz -dc FILE | rxe decode -` reads it"),
+    (b"BZh", "compressed with bzip2", "`bzip2 -dc FILE | rxe decode -` reads it"),
+];
+
+impl Problem {
+    /// Returns the error for a file that begins with these bytes and is not a capture.
+    pub(super) fn not_a_capture(head: &[u8]) -> Self {
+        let found = UNREAD.iter().find(|(magic, ..)| head.starts_with(magic));
+        found.map_or(Self::NoCapture, |(_, what, todo)| Self::Unread { what, todo })
+    }
+}
+
 impl CaptureError {
     /// Creates an error at the start of the file, before any frame.
     pub(super) fn at_start(problem: Problem) -> Self {
@@ -79,6 +107,7 @@ impl fmt::Display for Problem {
             Self::NoCapture => {
                 f.write_str("this is no capture: the file begins neither as pcap nor as pcapng")
             }
+            Self::Unread { what, .. } => write!(f, "this is {what}, which is not read here"),
             Self::Ends { there, of } => {
                 write!(f, "the file ends here: {there} of {of} bytes are left")
             }

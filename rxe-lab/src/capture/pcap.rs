@@ -28,7 +28,7 @@ impl Header {
             0xa1b2_3c4d => (Order::Little, 1),
             0xd4c3_b2a1 => (Order::Big, 1000),
             0x4d3c_b2a1 => (Order::Big, 1),
-            _ => return Err(Problem::NoCapture),
+            _ => return Err(Problem::not_a_capture(head)),
         };
         // The upper 16 bits of the link type are flags.
         let link = LinkType((order.u32(source.need(FILE_HEADER)?, 20) & 0xffff) as u16);

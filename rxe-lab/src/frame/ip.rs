@@ -1,4 +1,4 @@
-//! Decodes IP and UDP before a RoCEv2 packet. IBTA A17.3; RFC 791, RFC 8200.
+//! Decodes IP and UDP before a RoCEv2 packet or a tunnel. IBTA A17.3; RFC 791, RFC 8200.
 //!
 //! A device drops packets with IPv4 options, IPv6 extension headers or fragmentation. This decoder
 //! skips the options and extension headers and decodes first fragments, without checking the ICRC.
@@ -7,9 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
 
+use super::protocol::Protocol;
 use super::split;
 use super::unseen::Unseen;
-use super::{Address, Content, Cover, Stop, Transport, Unchecked, Walk, u16_at};
+use super::{Address, Content, Cover, Next, Stop, Transport, Unchecked, Walk, u16_at};
 use crate::header;
 
 const UDP: u8 = 17;
@@ -31,39 +32,55 @@ struct Ip {
     end: usize,
     /// Why the ICRC cannot be checked, if so.
     unchecked: Option<Unchecked>,
+    /// Whether the packet is one of several fragments.
+    is_fragment: bool,
     /// Whether the packet is a fragment other than the first.
-    later_fragment: bool,
+    is_later_fragment: bool,
 }
 
 impl<'a> Walk<'a> {
-    /// Decodes IP, UDP and RoCEv2.
-    pub(super) fn roce_v2(&mut self) -> Result<Content<'a>, Stop> {
-        let version = match self.bytes.get(self.at) {
-            Some(byte) => byte >> 4,
-            None if self.is_cut() => return Err(Stop::Cut),
-            None => return Err(Stop::Other),
-        };
-        let ip = match version {
+    /// Decodes IP, and the UDP or tunnel header behind it.
+    pub(super) fn ip(&mut self) -> Result<Next<'a>, Stop> {
+        let ip = match self.peek(1)?[0] >> 4 {
             4 => self.ipv4()?,
             6 => self.ipv6()?,
-            _ => return Err(Stop::Other),
+            _ => return Err(Stop::Other(Protocol::DAMAGED)),
         };
-        let Ip { net, protocol, end, unchecked, later_fragment } = ip;
-        self.ends = Some((Address::Ip(net.src), Address::Ip(net.dst)));
-        self.congestion_experienced = net.congestion_experienced();
-        if protocol != UDP {
-            return Err(Stop::Other);
+        let Ip { net, protocol, end, unchecked, is_fragment, is_later_fragment } = ip;
+        if let Some((outer, _)) = self.ends.replace((Address::Ip(net.src), Address::Ip(net.dst))) {
+            self.is_inside(outer);
         }
-        if later_fragment {
+        // A router that ends a tunnel copies the mark inside. RFC 6040.
+        self.congestion_experienced |= net.congestion_experienced();
+        if protocol != UDP {
+            return match Walk::is_tunnel(protocol) {
+                true if is_fragment => Err(Stop::Fragment),
+                true => {
+                    self.narrow(end);
+                    self.tunnel_in_ip(protocol)
+                }
+                false => Err(Stop::Other(Protocol::Ip(protocol))),
+            };
+        }
+        if is_later_fragment {
             return Err(Stop::Fragment);
         }
         let start = self.at;
         let head = self.header(&header::UDP)?;
-        if u16_at(head, 2) != UDP_PORT {
-            return Err(Stop::Other);
+        let (source, port) = (u16_at(head, 0), u16_at(head, 2));
+        if port != UDP_PORT {
+            return match Walk::is_tunnel_port(port) {
+                true if is_fragment => Err(Stop::Fragment),
+                true => {
+                    let len = usize::from(u16_at(head, 4));
+                    self.narrow(if len == 0 { end } else { end.min(start + len) });
+                    self.tunnel_in_udp(port)
+                }
+                false => Err(Stop::Other(Protocol::Udp(source.min(port)))),
+            };
         }
-        let net = NetHeader { src_port: u16_at(head, 0), ..net };
-        if end > self.len {
+        let net = NetHeader { src_port: source, ..net };
+        if end > self.limit {
             return Err(Stop::Malformed("the IP packet is longer than its frame"));
         }
         let is_fragment = unchecked == Some(Unchecked::Fragment);
@@ -78,7 +95,7 @@ impl<'a> Walk<'a> {
             len if is_fragment => start + len,
             len => end.min(start + len),
         };
-        self.rdma(end, unchecked.map_or(Cover::Ip(net), Cover::None))
+        self.rdma(end, unchecked.map_or(Cover::Ip(net), Cover::None)).map(Next::Found)
     }
 
     fn ipv4(&mut self) -> Result<Ip, Stop> {
@@ -87,7 +104,8 @@ impl<'a> Walk<'a> {
         let start = self.at;
         let head = self.header(&header::IPV4)?;
         let header_len = usize::from(head[0] & 0xf) * 4;
-        let options = header_len.checked_sub(head.len()).ok_or(Stop::Other)?;
+        let options = header_len.checked_sub(head.len());
+        let options = options.ok_or(Stop::Other(Protocol::DAMAGED))?;
         if options > 0 {
             self.layer(&header::IPV4_OPTIONS, options)?;
         }
@@ -102,17 +120,20 @@ impl<'a> Walk<'a> {
             flow_label: 0,
             id: IpId::Known { id, flags },
         };
-        let unchecked = if flags & (MORE_FRAGMENTS | OFFSET) != 0 {
+        let is_fragment = flags & (MORE_FRAGMENTS | OFFSET) != 0;
+        let unchecked = if is_fragment {
             Some(Unchecked::Fragment)
         } else {
             (options > 0).then_some(Unchecked::IpOptions)
         };
         let end = self.end(start, usize::from(u16_at(head, 2)), header_len)?;
-        let later_fragment = flags & OFFSET != 0;
-        Ok(Ip { net, protocol: head[9], end, unchecked, later_fragment })
+        let is_later_fragment = flags & OFFSET != 0;
+        Ok(Ip { net, protocol: head[9], end, unchecked, is_fragment, is_later_fragment })
     }
 
     fn ipv6(&mut self) -> Result<Ip, Stop> {
+        /// The bits between the offset of a fragment and the flag "more fragments".
+        const RESERVED: u16 = 0b110;
         let head = self.header(&header::IPV6)?;
         let start = self.at;
         let address = |at: usize| {
@@ -129,22 +150,26 @@ impl<'a> Walk<'a> {
             id: IpId::Absent,
         };
         let end = self.end(start, usize::from(u16_at(head, 4)), 0)?;
-        let mut ip = Ip { net, protocol: head[6], end, unchecked: None, later_fragment: false };
+        let mut ip = Ip {
+            net,
+            protocol: head[6],
+            end,
+            unchecked: None,
+            is_fragment: false,
+            is_later_fragment: false,
+        };
         for _ in 0..MAX_EXTENSIONS {
-            let next = self.bytes.get(self.at..).unwrap_or_default();
-            let words = next.get(1).copied().map(usize::from);
             let len = match ip.protocol {
-                HOP_BY_HOP | ROUTING | DESTINATION => words.map(|n| (n + 1) * 8),
-                AUTHENTICATION => words.map(|n| (n + 2) * 4),
-                FRAGMENT => Some(header::IPV6_FRAGMENT.len),
+                // A fragment header has a fixed length.
+                FRAGMENT => header::IPV6_FRAGMENT.len,
+                HOP_BY_HOP | ROUTING | DESTINATION => (usize::from(self.peek(2)?[1]) + 1) * 8,
+                AUTHENTICATION => (usize::from(self.peek(2)?[1]) + 2) * 4,
                 _ => return Ok(ip),
             };
-            // If the length byte was not captured, ask for more bytes than there are, so that
-            // `layer` fails.
-            let len = len.unwrap_or(usize::MAX - self.at);
             if ip.protocol == FRAGMENT {
                 let fragment = self.header(&header::IPV6_FRAGMENT)?;
-                ip.later_fragment = u16_at(fragment, 2) >> 3 != 0;
+                ip.is_later_fragment = u16_at(fragment, 2) >> 3 != 0;
+                ip.is_fragment = u16_at(fragment, 2) & !RESERVED != 0;
                 ip.unchecked = Some(Unchecked::Fragment);
                 ip.protocol = fragment[0];
             } else {
@@ -152,18 +177,18 @@ impl<'a> Walk<'a> {
                 ip.unchecked = ip.unchecked.or(Some(Unchecked::Extension));
             }
         }
-        Err(Stop::Other)
+        Err(Stop::Other(Protocol::NESTED))
     }
 
     /// Returns the offset at which an IP packet ends.
     /// The packet begins at `start` and states a length of `len` bytes, of which at least `least`
     /// are its header.
     /// A stated length of 0 means more than the field can hold: the packet then ends with the
-    /// frame.
+    /// frame or the packet around it.
     fn end(&self, start: usize, len: usize, least: usize) -> Result<usize, Stop> {
         match len {
-            0 => Ok(self.len),
-            len if len < least => Err(Stop::Other),
+            0 => Ok(self.limit),
+            len if len < least => Err(Stop::Other(Protocol::DAMAGED)),
             len => Ok(start + len),
         }
     }
@@ -204,7 +229,7 @@ impl<'a> Walk<'a> {
 
     /// Decodes the RDMA packet from the current position to `end`; its ICRC is not checked.
     pub(super) fn rdma_without_icrc(&mut self, end: usize) -> Result<Content<'a>, Stop> {
-        if end > self.len || end < self.at {
+        if end > self.limit || end < self.at {
             return Err(Stop::Malformed("the packet is longer than its frame"));
         }
         self.rdma(end, Cover::None(Unchecked::NotV2))

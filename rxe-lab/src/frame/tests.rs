@@ -1,3 +1,6 @@
+pub(crate) mod encapsulations;
+pub(crate) mod tunnels;
+
 use std::net::IpAddr;
 
 use proptest::prelude::*;

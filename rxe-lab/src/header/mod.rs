@@ -3,12 +3,13 @@
 //!
 //! The names are those of the specifications: IBTA chapters 5, 8 and 9 and annexes A14, A17 and A19
 //! for the transport, IBTA chapters 12 and 13 and annex A11 for management, IEEE 802.3 and 802.1Q,
-//! RFC 791, 8200 and 768.
+//! RFC 791, 8200 and 768. `tunnel` lists those of tunnels.
 
 mod cm;
 mod link;
 mod net;
 mod transport;
+mod tunnel;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -19,6 +20,18 @@ pub use transport::{
     AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, BTH, CNP, DETH, FETH, ICRC, IETH, IMM_DT, PAYLOAD, RETH,
     XRCETH,
 };
+pub use tunnel::{
+    CISCO_HDLC, CONTROL_WORD, ERSPAN_II, ERSPAN_III, ERSPAN_PLATFORM, GENEVE, GENEVE_OPTION, GRE,
+    GRE_ACKNOWLEDGMENT, GRE_CALL, GRE_CHECKSUM, GRE_KEY, GRE_SEQUENCE, GTP, GTP_EXTENSION,
+    GTP_OPTIONAL, I_TAG, MPLS, NSH, NSH_CONTEXT, NVGRE, PPP, PPP_COMPRESSED, PPP_DIRECTION,
+    PPP_FRAMING, PPPOE, RADIOTAP, SNAP, VXLAN, VXLAN_GPE, WIFI, WIFI_ADDRESS, WIFI_HT, WIFI_QOS,
+};
+
+/// The names of the fields that number a virtual network: in VXLAN and GENEVE, and in NVGRE.
+pub const NETWORK_IDS: &[&str] = &["VNI", "VSID"];
+
+/// The name of the field that numbers a session: in ERSPAN and PPPoE.
+pub const SESSION_IDS: &[&str] = &["SessionID"];
 
 /// A kind of header.
 #[derive(Debug)]
@@ -53,6 +66,8 @@ pub enum Form {
     Dec,
     /// A hexadecimal number with all its digits.
     Hex,
+    /// A hexadecimal number of whole bytes, of which the least significant is first.
+    Little,
     /// An IPv4 address.
     Ipv4,
     /// An IPv6 address or GID.
@@ -102,6 +117,24 @@ impl Layer {
         let bytes = frame.get(self.at..to).unwrap_or_default();
         self.header.fields.iter().filter_map(move |field| Some((field, field.value(bytes)?)))
     }
+
+    /// Returns the number in the field that has one of these names.
+    /// `None` if the header has no such field, or it was not captured.
+    pub fn number(&self, names: &[&str], frame: &[u8]) -> Option<u64> {
+        self.header.number(names, frame.get(self.at..)?)
+    }
+}
+
+impl Header {
+    /// Returns the number in the field that has one of these names, from the bytes of the header.
+    /// `None` if there is no such field, or the bytes end before it.
+    pub fn number(&self, names: &[&str], bytes: &[u8]) -> Option<u64> {
+        let field = self.fields.iter().find(|field| names.contains(&field.name))?;
+        match field.value(bytes)? {
+            Value::Number(n, _) => Some(n),
+            _ => None,
+        }
+    }
 }
 
 impl Field {
@@ -118,6 +151,10 @@ impl Field {
             Form::Ipv4 => Value::Ipv4(<[u8; 4]>::try_from(bytes).ok()?.into()),
             Form::Ipv6 => Value::Ipv6(<[u8; 16]>::try_from(bytes).ok()?.into()),
             Form::Mac | Form::Bytes => Value::Bytes(bytes),
+            Form::Little => {
+                let value = bytes.iter().rfold(0u64, |value, b| value << 8 | u64::from(*b));
+                Value::Number(value, self.width)
+            }
             Form::Dec | Form::Hex => {
                 // At most 64 bits in at most 8 bytes: no 64-bit field begins within a byte.
                 let all = bytes.iter().fold(0u64, |value, b| value << 8 | u64::from(*b));
@@ -186,6 +223,36 @@ mod tests {
             &IP_SERVICE,
             &IP_CM,
             &IP_CM_V6,
+            &VXLAN,
+            &VXLAN_GPE,
+            &GENEVE,
+            &GTP,
+            &GTP_OPTIONAL,
+            &GRE,
+            &GRE_CHECKSUM,
+            &GRE_KEY,
+            &NVGRE,
+            &GRE_CALL,
+            &GRE_SEQUENCE,
+            &GRE_ACKNOWLEDGMENT,
+            &ERSPAN_II,
+            &ERSPAN_III,
+            &ERSPAN_PLATFORM,
+            &MPLS,
+            &CONTROL_WORD,
+            &NSH,
+            &I_TAG,
+            &PPPOE,
+            &PPP_DIRECTION,
+            &PPP_FRAMING,
+            &PPP,
+            &PPP_COMPRESSED,
+            &CISCO_HDLC,
+            &SNAP,
+            &WIFI,
+            &WIFI_ADDRESS,
+            &WIFI_QOS,
+            &WIFI_HT,
         ];
         let messages = (0x10..=0x1a).map(|id| cm(id).unwrap());
         for header in all.into_iter().chain(messages) {

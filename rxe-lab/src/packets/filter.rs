@@ -9,6 +9,7 @@ use rxe_core::wire::Opcode;
 use super::Shown;
 use crate::check::{Kind, Report};
 use crate::frame::{Address, Icrc};
+use crate::header::{Layer, NETWORK_IDS, SESSION_IDS};
 use crate::track::Mark;
 
 /// Conditions on packets. A packet is shown if each condition accepts it; an empty one accepts all.
@@ -22,6 +23,11 @@ pub struct Filter {
     pub addresses: Vec<IpAddr>,
     /// The first and the last PSN. The range may wrap.
     pub psns: Option<(u32, u32)>,
+    /// The virtual network of a tunnel around the packet: the VNI of VXLAN or GENEVE, or the VSID
+    /// of NVGRE.
+    pub networks: Vec<u32>,
+    /// The session of a tunnel around the packet: that of ERSPAN or PPPoE.
+    pub sessions: Vec<u32>,
     /// What is said of the packet.
     pub only: Vec<Only>,
     /// The frames of the analyzer's findings that `only` names, which [`Self::take_findings`] records.
@@ -77,6 +83,8 @@ impl Filter {
             || !self.opcodes.is_empty()
             || !self.addresses.is_empty()
             || self.psns.is_some()
+            || !self.networks.is_empty()
+            || !self.sessions.is_empty()
             || !self.only.is_empty()
     }
 
@@ -110,6 +118,14 @@ impl Filter {
             ends.is_some_and(|(src, dst)| [src, dst].contains(&Address::Ip(ip.to_canonical())))
         };
         if !self.addresses.is_empty() && !self.addresses.iter().any(of_address) {
+            return false;
+        }
+        let has = |names: &[&str], wanted: &[u32]| {
+            let of = |layer: &Layer| layer.number(names, shown.record.bytes);
+            let is_wanted = |id: u64| wanted.iter().any(|wanted| u64::from(*wanted) == id);
+            wanted.is_empty() || shown.frame.layers.iter().filter_map(of).any(is_wanted)
+        };
+        if !has(NETWORK_IDS, &self.networks) || !has(SESSION_IDS, &self.sessions) {
             return false;
         }
         let is_said = |only: &Only| match only {
@@ -230,7 +246,13 @@ pub fn psns(text: &str) -> Result<(u32, u32), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::capture::{LinkType, Record};
+    use crate::frame::tests::encapsulations::{self, NETWORK, SESSION, Wrapped};
+    use crate::frame::tests::tunnels::inner;
+    use crate::frame::{Content, decode};
 
     #[test]
     fn numbers_are_decimal_or_hexadecimal() {
@@ -250,5 +272,50 @@ mod tests {
         for bad in ["", "sned", "256", "rc_sends"] {
             assert!(opcode(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_virtual_network_or_session_is_that_of_any_tunnel() {
+        let takes = |frame: &Wrapped, filter: &Filter| {
+            let record = Record {
+                number: 1,
+                at: None,
+                interface: 0,
+                link: LinkType(frame.link),
+                bytes: &frame.bytes,
+                original_len: frame.bytes.len(),
+                direction: None,
+                comments: Vec::new(),
+            };
+            let frame = decode(&record);
+            let Content::Rdma(packets) = &frame.content else { panic!("{frame:?}") };
+            let packet = packets.first();
+            filter.takes(&Shown {
+                record: &record,
+                frame: &frame,
+                packet,
+                mark: None,
+                since: Duration::ZERO,
+            })
+        };
+        let all = encapsulations::all(&inner(false));
+        let taken = |filter: &Filter| {
+            let taken = all.iter().filter(|frame| takes(frame, filter)).map(|frame| frame.name);
+            taken.collect::<Vec<_>>()
+        };
+        let network = |of: u32| Filter { networks: vec![7, of], ..Filter::default() };
+        let session = |of: u32| Filter { sessions: vec![of], ..Filter::default() };
+        let networks = taken(&network(NETWORK));
+        for name in ["VXLAN", "VXLAN-GPE with IP", "GENEVE", "NVGRE", "VXLAN in ERSPAN II"] {
+            assert!(networks.contains(&name), "{name}: {networks:?}");
+        }
+        assert!(!networks.contains(&"GRE") && !networks.contains(&"ERSPAN II"), "{networks:?}");
+        let sessions = taken(&session(SESSION));
+        for name in ["ERSPAN II", "ERSPAN III", "PPPoE", "PPPoE alone", "VXLAN in ERSPAN II"] {
+            assert!(sessions.contains(&name), "{name}: {sessions:?}");
+        }
+        let both = Filter { networks: vec![NETWORK], ..session(SESSION) };
+        assert_eq!(taken(&both), ["VXLAN in ERSPAN II"]);
+        assert!(taken(&network(NETWORK + 1)).is_empty() && taken(&session(1)).is_empty());
     }
 }

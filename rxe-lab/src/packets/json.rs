@@ -89,12 +89,14 @@ impl Serialize for Packet<'_> {
     }
 }
 
-/// Returns the name of a header. The second of its kind is numbered, as in `VLAN2`.
+/// Returns the name of a header. The second of its kind is numbered, as in `VLAN2`, and in `IPv4_2`
+/// because the name ends with a digit.
 fn name(layers: &[&Layer], nth: usize) -> String {
     let name = layers[nth].header.name;
+    let between = if name.ends_with(|c: char| c.is_ascii_digit()) { "_" } else { "" };
     match layers[..nth].iter().filter(|layer| layer.header.name == name).count() {
         0 => name.into(),
-        n => format!("{name}{}", n + 1),
+        n => format!("{name}{between}{}", n + 1),
     }
 }
 

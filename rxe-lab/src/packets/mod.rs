@@ -53,7 +53,7 @@ impl Decoder {
         mut show: impl FnMut(&mut Summary, &Shown<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { tracker, summary } = self;
-        summary.count(record, frame, since);
+        summary.count(frame, since);
         let shown = Shown { record, frame, packet: None, mark: None, since };
         match &frame.content {
             Content::Rdma(packets) => packets.iter().try_for_each(|packet| {

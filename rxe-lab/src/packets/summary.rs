@@ -1,12 +1,15 @@
 //! Counts what a capture has.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::capture::Record;
-use crate::frame::{Content, Frame, link_name};
+use crate::frame::{Content, Frame, Protocol};
+
+/// The most protocols that the line names.
+const MAX_NAMES: usize = 5;
 
 /// Counts the frames of a capture.
 #[derive(Debug, Default)]
@@ -20,7 +23,8 @@ pub struct Summary {
     malformed: u64,
     fragments: u64,
     cut: u64,
-    others: u64,
+    /// The frames of other protocols, by protocol.
+    others: BTreeMap<Protocol, u64>,
     /// The frames of unknown link types, by type.
     unknown: BTreeMap<u16, u64>,
     lasts: Duration,
@@ -38,9 +42,10 @@ pub struct Numbers<'a> {
     taken: Option<u64>,
     frames_of_several_packets: u64,
     malformed: u64,
-    later_fragments: u64,
+    fragments_not_decoded: u64,
     cut_too_short: u64,
-    other_protocols: u64,
+    /// The number of frames by the protocol's name.
+    other_protocols: &'a BTreeMap<Protocol, u64>,
     /// The number of frames by link type.
     unknown_link_types: &'a BTreeMap<u16, u64>,
     more_queue_pairs_than_followed: bool,
@@ -48,7 +53,7 @@ pub struct Numbers<'a> {
 
 impl Summary {
     /// Counts a frame that was captured `since` after the first.
-    pub fn count(&mut self, record: &Record<'_>, frame: &Frame<'_>, since: Duration) {
+    pub fn count(&mut self, frame: &Frame<'_>, since: Duration) {
         self.frames += 1;
         self.lasts = self.lasts.max(since);
         match &frame.content {
@@ -59,10 +64,10 @@ impl Summary {
             Content::Malformed(_) => self.malformed += 1,
             Content::Fragment => self.fragments += 1,
             Content::Cut => self.cut += 1,
-            Content::Other if link_name(record.link).is_none() => {
-                *self.unknown.entry(record.link.0).or_default() += 1;
+            Content::Other(Protocol::LinkType(link)) => {
+                *self.unknown.entry(*link).or_default() += 1
             }
-            Content::Other => self.others += 1,
+            Content::Other(protocol) => *self.others.entry(*protocol).or_default() += 1,
         }
     }
 
@@ -105,9 +110,9 @@ impl Summary {
             taken: is_filtered.then_some(self.taken),
             frames_of_several_packets: self.several,
             malformed: self.malformed,
-            later_fragments: self.fragments,
+            fragments_not_decoded: self.fragments,
             cut_too_short: self.cut,
-            other_protocols: self.others,
+            other_protocols: &self.others,
             unknown_link_types: &self.unknown,
             more_queue_pairs_than_followed: self.full,
         }
@@ -132,9 +137,16 @@ impl Summary {
             }
         };
         add(self.malformed, "malformed frame", "");
-        add(self.fragments, "later fragment", " of UDP");
+        add(self.fragments, "IP fragment", " not decoded");
         add(self.cut, "frame", " cut too short to tell");
-        add(self.others, "frame", " of other protocols");
+        let mut others: Vec<_> = self.others.iter().collect();
+        others.sort_by_key(|(_, n)| Reverse(**n));
+        let (named, rest) = others.split_at(others.len().min(MAX_NAMES));
+        for (protocol, n) in named {
+            add(**n, "frame", &format!(" of {protocol}"));
+        }
+        let of_rest = count(rest.len() as u64, "other protocol");
+        add(rest.iter().map(|(_, n)| **n).sum(), "frame", &format!(" of {of_rest}"));
         for (link, n) in &self.unknown {
             add(*n, "frame", &format!(" of link type {link}, which is not known here"));
         }
@@ -155,11 +167,30 @@ mod tests {
         let mut summary = Summary { frames: 1, packets: 1, ..Summary::default() };
         assert_eq!(summary.text(None), "1 frame in 0.000000 s: 1 RDMA packet");
         summary.unknown.insert(147, 2);
-        (summary.frames, summary.others) = (4, 1);
+        summary.frames = 4;
+        summary.others.insert(Protocol::EtherType(0x0806), 1);
         assert_eq!(
             summary.text(Some("shown")),
-            "4 frames in 0.000000 s: 1 RDMA packet (0 shown), 1 frame of other protocols, 2 frames \
-             of link type 147, which is not known here"
+            "4 frames in 0.000000 s: 1 RDMA packet (0 shown), 1 frame of ARP, 2 frames of link type \
+             147, which is not known here"
         );
+    }
+
+    #[test]
+    fn the_commonest_protocols_are_named_and_the_others_are_counted() {
+        let of = |n: u16| (Protocol::Udp(n), n.into());
+        let mut summary = Summary { others: (1..=5).map(of).collect(), ..Summary::default() };
+        let named = (1..=5).rev().map(|n| format!("{} of UDP {n}", count(n, "frame")));
+        let named: Vec<_> = named.collect();
+        assert_eq!(summary.others(), named);
+        summary.others.extend([(Protocol::Ip(6), 9), (Protocol::Ip(99), 1)]);
+        let mut expected = vec!["9 frames of TCP".to_owned()];
+        expected.extend_from_slice(&named[..4]);
+        expected.push("2 frames of 2 other protocols".to_owned());
+        assert_eq!(summary.others(), expected);
+        let json = serde_json::to_value(summary.numbers(false)).unwrap();
+        assert_eq!(json["other_protocols"]["TCP"], 9);
+        assert_eq!(json["other_protocols"]["UDP 2"], 2);
+        assert_eq!(json["other_protocols"]["IP protocol 99"], 1);
     }
 }

@@ -66,6 +66,7 @@ impl Checking {
 /// happens to the frames before that place.
 pub fn failed(name: &str, e: &CaptureError, before: &str) -> String {
     let todo = match (&e.problem, e.frame) {
+        (Problem::Unread { todo, .. }, _) => todo,
         (Problem::Io(_), 0) => "give a file that can be read",
         (_, 0) => "give a file that tcpdump, Wireshark or rxe has written",
         (_, 1) => "there is no frame before it",

@@ -46,7 +46,7 @@ pub(super) fn write(
                     _ => return Err(Mistake::at(value, "an address of this version is expected")),
                 }
             }
-            Form::Mac | Form::Bytes => {
+            Form::Mac | Form::Bytes | Form::Little => {
                 let all = hex(value, value.get_ref().as_str().unwrap_or("-"))?;
                 let (least, most) = match field.width / 8 {
                     // A field without a width extends to the end of the header; unwritten bytes

@@ -6,6 +6,7 @@ use rxe_core::wire::{Aeth, Bth, Ethernet, Ext, NetHeader, Opcode, Reth, Syndrome
 
 use super::*;
 use crate::capture::LinkType;
+use crate::frame::tests::{encapsulations, tunnels};
 use crate::frame::{Content, decode_bytes};
 
 /// Creates packets between two hosts and tracks them.
@@ -146,4 +147,18 @@ fn memory_is_bounded() {
         gaps.open(Psn::new(10 * n), 5);
     }
     assert_eq!(gaps.ranges.len(), MAX_GAPS);
+}
+
+#[test]
+fn a_copy_inside_a_tunnel_is_not_sent_again() {
+    let frame = tunnels::inner(false);
+    let wrapped = encapsulations::all(&frame).swap_remove(0);
+    let mut tracker = Tracker::default();
+    let mut observe = |bytes: &[u8]| {
+        let frame = decode_bytes(LinkType(1), bytes, bytes.len());
+        let Content::Rdma(packets) = &frame.content else { panic!("{frame:?}") };
+        tracker.observe(0, &frame, &packets[0])
+    };
+    assert_eq!((observe(&wrapped.bytes), observe(&frame)), (None, None));
+    assert_eq!(observe(&wrapped.bytes), Some(Mark::Retransmitted));
 }

@@ -92,6 +92,8 @@ export default {
   filter_opcode: "Opcode",
   filter_addr: "Address",
   filter_psn: "PSN",
+  filter_vni: "VNI",
+  filter_session: "Session",
   filter_only: "Only",
   any: "all",
   shown: "{0} packets",

@@ -92,6 +92,8 @@ export default {
   filter_opcode: "操作码",
   filter_addr: "地址",
   filter_psn: "PSN",
+  filter_vni: "VNI",
+  filter_session: "会话",
   filter_only: "只看",
   any: "全部",
   shown: "{0} 个报文",

@@ -273,7 +273,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "frame",
-        layers: &[&["ip", "link"], &["split"], &["transport"], &["unseen"]],
+        layers: &[&["ip", "link", "tunnel"], &["split"], &["transport"], &["protocol", "unseen"]],
     },
     Layers {
         name: "rxe-lab",

@@ -21,6 +21,12 @@ pub(in crate::commands) struct Select {
     /// Only these PSNs, as in 0x5f3a01 or 100-200; a range may wrap
     #[arg(long, value_name = "A-B", value_parser = psns)]
     psn: Option<(u32, u32)>,
+    /// Only packets inside a tunnel of this virtual network: the VNI of VXLAN or GENEVE, the VSID of NVGRE
+    #[arg(long, value_name = "N", value_parser = number, value_delimiter = ',')]
+    vni: Vec<u32>,
+    /// Only packets inside a tunnel of this session: the session ID of ERSPAN or PPPoE
+    #[arg(long, value_name = "N", value_parser = number, value_delimiter = ',')]
+    session: Vec<u32>,
     /// Only packets of which this is said. What comes after malformed are findings of `rxe check`: they
     /// take the frames that show one, and the file is read twice
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = only())]
@@ -37,7 +43,16 @@ fn only() -> impl TypedValueParser<Value = Only> {
 
 impl From<Select> for Filter {
     fn from(select: Select) -> Self {
-        let Select { qp, opcode, addr, psn, only } = select;
-        Self { qps: qp, opcodes: opcode, addresses: addr, psns: psn, only, ..Self::default() }
+        let Select { qp, opcode, addr, psn, vni, session, only } = select;
+        Self {
+            qps: qp,
+            opcodes: opcode,
+            addresses: addr,
+            psns: psn,
+            networks: vni,
+            sessions: session,
+            only,
+            ..Self::default()
+        }
     }
 }
