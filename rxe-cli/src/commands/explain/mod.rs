@@ -76,5 +76,5 @@ fn of_locale(variable: impl Fn(&str) -> Option<String>) -> Lang {
     if set.next().is_some_and(|value| value.starts_with("zh")) { Lang::Zh } else { Lang::En }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;
