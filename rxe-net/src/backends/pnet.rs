@@ -176,7 +176,7 @@ fn socket(config: Config) -> io::Result<(SharedFd, Config)> {
 
 #[cfg(target_os = "linux")]
 fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    rxe_sys::spawn_thread("rxe-pnet", run).map(drop)
+    rxe_sys::spawn_and_await("rxe-pnet", run).map(drop)
 }
 
 #[cfg(not(target_os = "linux"))]
