@@ -64,25 +64,17 @@ pub(crate) struct Channel {
     socket: SharedFd,
 }
 
-/// Returns the interface with this name, if frames to other hosts pass it.
+/// Returns the interface with this name.
 ///
 /// # Errors
-/// [`NetError::NoSuchInterface`], [`NetError::NotEthernet`] or [`NetError::DeviceDown`].
+/// [`NetError::NoSuchInterface`]
 pub(crate) fn find(name: &str) -> Result<NetworkInterface, NetError> {
     let mut all = interfaces();
     let Some(at) = all.iter().position(|interface| interface.name == name) else {
         let existing = all.into_iter().map(|interface| interface.name).collect();
         return Err(NetError::NoSuchInterface { netdev: name.into(), existing });
     };
-    let found = all.swap_remove(at);
-    // pnet knows no flags on Windows.
-    if found.is_loopback() || found.mac.is_none() {
-        return Err(NetError::NotEthernet { netdev: name.into() });
-    }
-    if cfg!(unix) && !found.is_up() {
-        return Err(NetError::DeviceDown { netdev: name.into() });
-    }
-    Ok(found)
+    Ok(all.swap_remove(at))
 }
 
 impl Channel {

@@ -44,9 +44,13 @@ impl PnetLink {
     pub(super) fn open(name: &str, config: &L2Config) -> Result<Self, NetError> {
         let failed = |reason| NetError::L2 { link: format!("pnet:{name}"), reason };
         let interface = find(name)?;
-        check(&net_device(name)?, config)
+        let device = net_device(name)?;
+        check(&device, config)
             .map_err(|e| NetError::os("list the interfaces", e))?
             .map_or(Ok(()), |reason| Err(failed(reason)))?;
+        if !device.up {
+            return Err(NetError::DeviceDown { netdev: name.into() });
+        }
         let arrived = Arc::new(EventFd::new()?);
         let retry = TimerFd::new()?;
         let epoll = Epoll::new()?;

@@ -30,6 +30,13 @@ impl LinkCapture {
     /// its frames.
     pub fn open(netdev: &str, buffer: u32) -> Result<Self, NetError> {
         let interface = find(netdev)?;
+        // pnet knows no flags on Windows.
+        if interface.is_loopback() || interface.mac.is_none() {
+            return Err(NetError::NotEthernet { netdev: netdev.into() });
+        }
+        if cfg!(unix) && !interface.is_up() {
+            return Err(NetError::DeviceDown { netdev: netdev.into() });
+        }
         let user = Use {
             wants: Box::new(is_rdma),
             wake: Box::new(|| {}),

@@ -55,6 +55,17 @@ fn the_rdma_packets_of_an_interface_are_captured_at_both_ends() {
 }
 
 #[test]
+fn what_cannot_be_captured_on_is_refused_with_what_to_do() {
+    in_namespace("ip link add near0 type veth peer name far0", || {
+        let refused = |name: &str| LinkCapture::open(name, 1 << 20).err().unwrap().to_string();
+        let error = refused("none0");
+        assert!(error.starts_with("there is no network interface none0: choose lo, "), "{error}");
+        assert_eq!(refused("near0"), "interface near0 is down: `ip link set near0 up`");
+        assert!(refused("lo").starts_with("interface lo carries no Ethernet frames"));
+    });
+}
+
+#[test]
 fn a_capture_that_is_not_read_drops_frames_and_counts_them() {
     let link = "ip link add near0 type veth peer name far0
         for end in near0 far0; do ip link set $end up; done
