@@ -43,6 +43,9 @@ fn variable(name: &str) -> PathBuf {
 
 /// Returns whether `rxe` must contain the library.
 fn wanted(own: &Path) -> bool {
+    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system != "linux") {
+        return false;
+    }
     match env::var("RXE_EMBED").as_deref() {
         Ok("off") => return false,
         // Cargo reads that configuration for debug builds in the directory, too.

@@ -1,15 +1,18 @@
 //! The command `rxe`.
 
+// Some items are only used by the commands for Linux.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports))]
+
 mod commands;
 mod common;
+#[cfg(target_os = "linux")]
+mod own_library;
 
-use std::env;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    leave_own_library();
+    #[cfg(target_os = "linux")]
+    own_library::leave();
     match commands::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -17,23 +20,4 @@ fn main() -> ExitCode {
             ExitCode::from(error.code())
         }
     }
-}
-
-/// Restarts this process without rxe's preload library if `LD_PRELOAD` names it.
-/// The variables of `rxe env` preload it in a whole shell. With it, `rxe doctor` would see rxe's
-/// devices in /sys and take them for the kernel's.
-fn leave_own_library() {
-    let Ok(all) = env::var("LD_PRELOAD") else { return };
-    let is_own = |path: &&str| Path::new(path).file_name() == Some(commands::LIBRARY_NAME.as_ref());
-    let (own, others): (Vec<&str>, Vec<&str>) =
-        all.split([':', ' ']).filter(|path| !path.is_empty()).partition(is_own);
-    if own.is_empty() {
-        return;
-    }
-    let Ok(program) = env::current_exe() else { return };
-    let mut args = env::args_os();
-    let mut again = Command::new(program);
-    again.arg0(args.next().unwrap_or_default()).args(args).env("LD_PRELOAD", others.join(":"));
-    // If exec fails, this process continues with the library.
-    let _ = again.exec();
 }

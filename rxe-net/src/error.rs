@@ -114,6 +114,22 @@ pub enum NetError {
         /// The requested name.
         netdev: String,
     },
+    /// No network interface has this name, by the list of pnet.
+    NoSuchInterface {
+        /// The requested name.
+        netdev: String,
+        /// The names of the interfaces that exist.
+        existing: Vec<String>,
+    },
+    /// pnet's channel cannot be opened, or cannot be used any more.
+    Channel {
+        /// The interface.
+        netdev: String,
+        /// The error of the system.
+        source: io::Error,
+        /// The channel was open before.
+        opened: bool,
+    },
     /// The network interface is down.
     DeviceDown {
         /// The interface.
@@ -330,8 +346,37 @@ impl fmt::Display for NetError {
             Self::NoSuchDevice { netdev } => {
                 write!(f, "there is no network interface {netdev}: see `ip link`")
             }
-            Self::DeviceDown { netdev } => {
+            Self::NoSuchInterface { netdev, existing } => {
+                write!(f, "there is no network interface {netdev}: choose ")?;
+                f.write_str(&existing.join(", "))
+            }
+            Self::Channel { netdev, source, opened } => {
+                write!(f, "cannot send and receive frames of interface {netdev}")?;
+                f.write_str(if *opened { " any more" } else { "" })?;
+                write!(f, ": {source}")?;
+                match source.kind() {
+                    _ if *opened => {
+                        f.write_str("; if it was removed, open it again when it is back")
+                    }
+                    io::ErrorKind::PermissionDenied if cfg!(target_os = "linux") => f.write_str(
+                        "; CAP_NET_RAW is needed: run it as root, `setcap cap_net_raw+ep` the \
+                         program, or use `unshare -Urn`",
+                    ),
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; run it as root, or let this user read and write /dev/bpf*")
+                    }
+                    _ if cfg!(windows) => {
+                        f.write_str("; Npcap must be installed, for this user too")
+                    }
+                    _ if cfg!(target_os = "linux") => write!(f, "; `ip link show {netdev}` has its state"),
+                    _ => write!(f, "; `ifconfig {netdev}` has its state"),
+                }
+            }
+            Self::DeviceDown { netdev } if cfg!(target_os = "linux") => {
                 write!(f, "interface {netdev} is down: `ip link set {netdev} up`")
+            }
+            Self::DeviceDown { netdev } => {
+                write!(f, "interface {netdev} is down: `ifconfig {netdev} up`")
             }
             Self::NotEthernet { netdev } => write!(
                 f,
@@ -402,6 +447,7 @@ impl std::error::Error for NetError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::SourcePort { source, .. }
+            | Self::Channel { source, .. }
             | Self::File { source, .. }
             | Self::Join { source, .. } => Some(source),
             #[cfg(target_os = "linux")]

@@ -13,8 +13,8 @@
 //! - `backends`: the backends, one module each.
 //!
 //! Modules without system calls compile on every platform, for programs that simulate or write
-//! captures: the contract, `fabric`, the rules of faults, and the format of captures. The rest is
-//! for Linux.
+//! captures: the contract, `fabric`, the rules of faults, and the format of captures. With the
+//! feature `pnet`, so does the capture of an interface. The rest is for Linux.
 //!
 //! A backend does not read payloads. But the ICRC in a payload covers parts of the IP and UDP
 //! headers, so a backend states in its [`Capabilities`] which of those headers its user cannot
@@ -24,7 +24,6 @@
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 
 mod backend;
-#[cfg(target_os = "linux")]
 mod backends;
 mod counters;
 mod error;
@@ -50,8 +49,14 @@ pub mod untrusted {
 pub use backend::{Backend, Capabilities, SendStatus, SrcPort};
 #[cfg(target_os = "linux")]
 pub use backends::l2::{L2Backend, L2Config, L2ConfigError, L2Link};
+pub use backends::link_frame::LinkFrame;
 #[cfg(target_os = "linux")]
-pub use backends::packet::{LinkCapture, LinkFrame, PacketBackend, PacketConfig};
+pub use backends::packet::{LinkCapture, PacketBackend, PacketConfig};
+#[cfg(any(
+    all(unix, not(target_os = "linux"), feature = "pnet"),
+    all(windows, feature = "npcap")
+))]
+pub use backends::pnet::LinkCapture;
 #[cfg(target_os = "linux")]
 pub use backends::shm::Shm;
 #[cfg(target_os = "linux")]

@@ -61,7 +61,7 @@ fn kernel_6_1_without_namespaces() {
 fn play_host(kernel: &str) {
     let mut backends = Vec::from(Backend::OF_HOST);
     if kernel == "7.2" {
-        backends.push(Backend::Interface);
+        backends.extend([Backend::Interface, Backend::Pnet]);
     }
     if !everything() && kernel != "7.2" {
         backends.retain(|backend| *backend != Backend::Xdp);

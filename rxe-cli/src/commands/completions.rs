@@ -3,6 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::{Shell, generate};
+#[cfg(target_os = "linux")]
 use rxe_net::BackendKind;
 
 use crate::common::{Error, print_bytes};
@@ -39,12 +40,23 @@ fn with_values(command: Command) -> Command {
         if is("DEV") {
             arg.value_parser(PossibleValuesParser::new([DEVICES]))
         } else if is("KIND") {
-            arg.value_parser(PossibleValuesParser::new(BackendKind::ALL.map(BackendKind::name)))
+            with_backends(arg)
         } else {
             arg
         }
     };
     command.mut_args(values).mut_subcommands(with_values)
+}
+
+#[cfg(target_os = "linux")]
+fn with_backends(arg: Arg) -> Arg {
+    arg.value_parser(PossibleValuesParser::new(BackendKind::ALL.map(BackendKind::name)))
+}
+
+/// No command has a backend on this system.
+#[cfg(not(target_os = "linux"))]
+fn with_backends(arg: Arg) -> Arg {
+    arg
 }
 
 /// Replaces [`DEVICES`] in the script by code that lists the devices.

@@ -48,8 +48,9 @@ enum Command {
     /// address and IP addresses of its own, beside the host's network stack. LINK is qemu:PATH, the unix
     /// socket of QEMU's `-netdev stream`: connected to if somebody listens there, else listened on;
     /// dgram:OWN,PEER, the two unix sockets of its `-netdev dgram`; tap:NAME, a TAP interface of this
-    /// user's (made if there is none, with CAP_NET_ADMIN); or if:NAME, the wire of an interface, beside
-    /// the host's network stack (with CAP_NET_RAW; this host and the device do not reach each other).
+    /// user's (made if there is none, with CAP_NET_ADMIN); if:NAME, the wire of an interface, beside the
+    /// host's network stack (with CAP_NET_RAW; this host and the device do not reach each other); or
+    /// pnet:NAME, the same by pnet's datalink channel.
     /// After it come `address ADDRESS/LENGTH` (several times), `dhcp`, `gateway ADDRESS`, `mac MAC`,
     /// `mtu BYTES` and `nodad` (do not look for other hosts with its addresses).
     Add {

@@ -1,51 +1,71 @@
 //! The subcommands. The module of a command has a `struct Args`, whose doc comment is the command's
 //! help, with a method `fn run(self) -> Result<(), Error>`.
+//!
+//! Commands that need a device are for Linux. Those that read and make captures are for all systems.
 
+#[cfg(any(target_os = "linux", all(unix, feature = "pnet"), all(windows, feature = "npcap")))]
 mod capture;
 mod check;
 mod completions;
+#[cfg(target_os = "linux")]
 mod conform;
+#[cfg(target_os = "linux")]
 mod copy;
 mod decode;
+#[cfg(target_os = "linux")]
 mod demo;
+#[cfg(target_os = "linux")]
 mod devices;
+#[cfg(target_os = "linux")]
 mod devinfo;
+#[cfg(target_os = "linux")]
 mod doctor;
 mod explain;
 mod generate;
+#[cfg(target_os = "linux")]
 mod gids;
 mod ladder;
+#[cfg(target_os = "linux")]
 mod link;
 mod man;
+#[cfg(target_os = "linux")]
 mod perf;
+#[cfg(target_os = "linux")]
 mod pingpong;
+#[cfg(target_os = "linux")]
 mod replay;
+#[cfg(target_os = "linux")]
 mod resource;
+#[cfg(target_os = "linux")]
 mod run;
+#[cfg(target_os = "linux")]
 mod stat;
 
 use std::ffi::OsString;
+#[cfg(target_os = "linux")]
 use std::path::Path;
 use std::{env, process};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+#[cfg(target_os = "linux")]
 use self::capture::extcap;
+#[cfg(target_os = "linux")]
 pub(crate) use self::run::LIBRARY_NAME;
 use crate::common::{Error, WRONG_USAGE, color, print_error};
 
 /// Defines [`Command`] and the code that runs it. To add a command, add a line here and its `mod` above.
 macro_rules! commands {
-    ($($name:ident($module:ident::$args:ident),)*) => {
+    ($($(#[$attribute:meta])* $name:ident($module:ident::$args:ident),)*) => {
         #[derive(Subcommand)]
         enum Command {
-            $($name($module::$args),)*
+            $($(#[$attribute])* $name($module::$args),)*
         }
 
         impl Command {
             fn run(self) -> Result<(), Error> {
                 match self {
-                    $(Self::$name(args) => args.run(),)*
+                    $($(#[$attribute])* Self::$name(args) => args.run(),)*
                 }
             }
         }
@@ -53,27 +73,48 @@ macro_rules! commands {
 }
 
 commands! {
+    #[cfg(target_os = "linux")]
     Demo(demo::Args),
+    #[cfg(target_os = "linux")]
     Doctor(doctor::Args),
+    #[cfg(target_os = "linux")]
     Devices(devices::Args),
+    #[cfg(target_os = "linux")]
     Devinfo(devinfo::Args),
+    #[cfg(target_os = "linux")]
     Gids(gids::Args),
+    #[cfg(target_os = "linux")]
     Link(link::Args),
+    #[cfg(target_os = "linux")]
     Pingpong(pingpong::Args),
+    #[cfg(target_os = "linux")]
     Perf(perf::Args),
+    #[cfg(target_os = "linux")]
     Run(run::Args),
+    #[cfg(target_os = "linux")]
     Env(run::EnvArgs),
+    #[cfg(target_os = "linux")]
     Copy(copy::Args),
+    #[cfg(target_os = "linux")]
     Stat(stat::Args),
+    #[cfg(target_os = "linux")]
     Resource(resource::Args),
+    #[cfg(any(
+        target_os = "linux",
+        all(unix, feature = "pnet"),
+        all(windows, feature = "npcap")
+    ))]
     Capture(capture::Args),
     Decode(decode::Args),
     Ladder(ladder::Args),
     Explain(explain::Args),
     Check(check::Args),
+    #[cfg(target_os = "linux")]
     Conform(conform::Args),
     Gen(generate::Args),
+    #[cfg(target_os = "linux")]
     Send(replay::SendArgs),
+    #[cfg(target_os = "linux")]
     Replay(replay::ReplayArgs),
     Completions(completions::Args),
     Man(man::Args),
@@ -100,7 +141,9 @@ struct Cli {
 
 /// Runs the command line. The process ends here if the command line is wrong or asks for help.
 pub(crate) fn run() -> Result<(), Error> {
+    #[cfg(target_os = "linux")]
     let name = env::args_os().next().unwrap_or_default();
+    #[cfg(target_os = "linux")]
     if Path::new(&name).file_name().is_some_and(|name| name == extcap::NAME) {
         return parsed::<extcap::Args>().run();
     }

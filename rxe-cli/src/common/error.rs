@@ -3,7 +3,9 @@
 use std::fmt;
 
 use rxe_net::NetError;
+#[cfg(target_os = "linux")]
 use rxe_verbs::device::DeviceError;
+#[cfg(target_os = "linux")]
 use rxe_verbs::device::links::LinkError;
 
 /// An error that ends the command.
@@ -74,12 +76,14 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+#[cfg(target_os = "linux")]
 impl From<DeviceError> for Error {
     fn from(e: DeviceError) -> Self {
         e.to_string().into()
     }
 }
 
+#[cfg(target_os = "linux")]
 impl From<LinkError> for Error {
     fn from(e: LinkError) -> Self {
         e.to_string().into()
@@ -92,6 +96,7 @@ impl From<NetError> for Error {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl From<rxe_verbs::Error> for Error {
     fn from(e: rxe_verbs::Error) -> Self {
         e.to_string().into()

@@ -1,9 +1,7 @@
 //! A file that replaces an older one only when its contents are complete.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, TempPath};
@@ -18,8 +16,11 @@ pub(crate) fn write_file(named: &Path, contents: &str) -> Result<(), Error> {
         let (file, mode) = report(named)?;
         fs::write(file.path(), contents)?;
         // The umask applies to new files only. Restore the mode of the replaced file.
-        if !is_new && file.scratch.is_some() {
-            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode))?;
+        if !is_new
+            && file.scratch.is_some()
+            && let Some(permissions) = system::permissions(mode)
+        {
+            fs::set_permissions(file.path(), permissions)?;
         }
         file.finish()
     };
@@ -36,11 +37,8 @@ pub(crate) fn check_file(named: &Path) -> Result<(), Error> {
 /// `-` is standard input or standard output. An input that is not a regular file cannot be
 /// overwritten.
 pub(crate) fn check_apart(input: &Path, output: &Path) -> Result<(), Error> {
-    let (of_input, of_output) = (about(input, io::stdin()), about(output, io::stdout()));
     // A file whose metadata cannot be read is reported where it is opened.
-    let (Ok(of_input), Ok(of_output)) = (of_input, of_output) else { return Ok(()) };
-    let id = |meta: &fs::Metadata| (meta.dev(), meta.ino());
-    if !of_input.is_file() || id(&of_input) != id(&of_output) {
+    if !system::is_same_file(input, output).unwrap_or(false) {
         return Ok(());
     }
     let name = |path: &Path, standard: &str| match is_standard(path) {
@@ -65,14 +63,6 @@ pub(crate) fn check_capture(file: &Path, option: &str) -> Result<(), Error> {
     Err(Error::wrong_usage(what, "name a file, or use `rxe capture -w -` beside this"))
 }
 
-/// Returns the metadata of the file at `path`, or of `standard` for `-`.
-fn about(path: &Path, standard: impl AsFd) -> io::Result<fs::Metadata> {
-    match is_standard(path) {
-        true => File::from(standard.as_fd().try_clone_to_owned()?).metadata(),
-        false => fs::metadata(path),
-    }
-}
-
 fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -86,7 +76,7 @@ fn report(named: &Path) -> io::Result<(NewFile, u32)> {
     if old.as_ref().is_ok_and(fs::Metadata::is_dir) {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    let mode = old.map_or(0o666, |old| old.permissions().mode() & 0o777);
+    let mode = old.map_or(0o666, |old| system::mode(&old));
     Ok((NewFile::with_mode(named, mode)?, mode))
 }
 
@@ -126,8 +116,12 @@ impl NewFile {
         }
         let dir = named.parent().filter(|dir| !dir.as_os_str().is_empty());
         let dir = dir.unwrap_or(Path::new("."));
-        let mode = fs::Permissions::from_mode(mode);
-        match Builder::new().prefix(".rxe-").permissions(mode).tempfile_in(dir) {
+        let mut scratch = Builder::new();
+        scratch.prefix(".rxe-");
+        if let Some(permissions) = system::permissions(mode) {
+            scratch.permissions(permissions);
+        }
+        match scratch.tempfile_in(dir) {
             Ok(file) => Ok(Self { named, scratch: Some(file.into_temp_path()) }),
             // The user may be allowed to write the file, but not its directory.
             Err(e) => match OpenOptions::new().append(true).open(&named) {
@@ -165,10 +159,72 @@ fn without_path(e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), text)
 }
 
-#[cfg(test)]
+/// The identity and the permissions of files.
+#[cfg(unix)]
+mod system {
+    use std::fs::{self, File};
+    use std::io;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::path::Path;
+
+    use super::is_standard;
+
+    pub(super) fn permissions(mode: u32) -> Option<fs::Permissions> {
+        Some(fs::Permissions::from_mode(mode))
+    }
+
+    pub(super) fn mode(about: &fs::Metadata) -> u32 {
+        about.permissions().mode() & 0o777
+    }
+
+    /// Returns whether the input is a regular file and the output is the same file. Each may be `-`.
+    pub(super) fn is_same_file(input: &Path, output: &Path) -> io::Result<bool> {
+        let (input, output) = (about(input, io::stdin())?, about(output, io::stdout())?);
+        let id = |meta: &fs::Metadata| (meta.dev(), meta.ino());
+        Ok(input.is_file() && id(&input) == id(&output))
+    }
+
+    /// Returns the metadata of the file at `path`, or of `standard` for `-`.
+    fn about(path: &Path, standard: impl AsFd) -> io::Result<fs::Metadata> {
+        match is_standard(path) {
+            true => File::from(standard.as_fd().try_clone_to_owned()?).metadata(),
+            false => fs::metadata(path),
+        }
+    }
+}
+
+/// The identity of files on systems where files have no permissions of this kind, and where hard
+/// links and standard input and output are not recognized.
+#[cfg(not(unix))]
+mod system {
+    use std::path::Path;
+    use std::{fs, io};
+
+    use super::is_standard;
+
+    pub(super) fn permissions(_: u32) -> Option<fs::Permissions> {
+        None
+    }
+
+    pub(super) fn mode(_: &fs::Metadata) -> u32 {
+        0
+    }
+
+    /// Returns whether the input is a regular file and the output is the same file.
+    pub(super) fn is_same_file(input: &Path, output: &Path) -> io::Result<bool> {
+        if is_standard(input) || is_standard(output) {
+            return Ok(false);
+        }
+        let (input, output) = (fs::canonicalize(input)?, fs::canonicalize(output)?);
+        Ok(input == output && input.is_file())
+    }
+}
+
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     #[test]
     fn an_error_names_no_file_that_the_user_has_not_named() {

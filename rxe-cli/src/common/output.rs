@@ -2,17 +2,33 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
+#[cfg(unix)]
+use std::os::fd::AsFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{Error, color};
 
-/// Returns the columns of standard output, if it is a terminal.
+/// Returns the columns of standard output, if it is a terminal and the system tells.
 pub(crate) fn terminal_width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(size.ws_col.into()).filter(|columns| *columns > 0)
+    #[cfg(unix)]
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col;
+    #[cfg(not(unix))]
+    let columns = 0_u16;
+    Some(columns.into()).filter(|columns| *columns > 0)
+}
+
+/// Returns whether another program may read standard output, as a pager does.
+pub(crate) fn is_piped() -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::fs::{FileType, fstat};
+        fstat(io::stdout()).is_ok_and(|about| {
+            matches!(FileType::from_raw_mode(about.st_mode), FileType::Fifo | FileType::Socket)
+        })
+    }
+    #[cfg(not(unix))]
+    !io::IsTerminal::is_terminal(&io::stdout())
 }
 
 /// Prints `text`. A closed pipe is not an error.
@@ -34,10 +50,18 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
 /// Returns whether `output` is a pipe whose reader has closed it.
 /// Commands that print until nothing reads call this, because [`print()`] does not report a closed
 /// pipe.
-pub(crate) fn is_unread(output: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
+#[cfg(unix)]
+pub(crate) fn is_unread(output: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(&output, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
+}
+
+/// Only a write tells on this system.
+#[cfg(not(unix))]
+pub(crate) fn is_unread<T>(_: T) -> bool {
+    false
 }
 
 /// Prints an error to standard error. A single write keeps the lines of two commands that share a

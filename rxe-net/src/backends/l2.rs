@@ -17,6 +17,8 @@ mod groups;
 mod interface;
 mod link;
 mod neighbours;
+#[cfg(feature = "pnet")]
+mod pnet;
 mod qemu;
 mod stack;
 mod stream;
@@ -41,6 +43,8 @@ use self::discovery::{AddressInfo, probe};
 use self::endpoint::Endpoint;
 use self::interface::InterfaceLink;
 use self::link::{Arrival, Link};
+#[cfg(feature = "pnet")]
+use self::pnet::PnetLink;
 use self::qemu::QemuLink;
 use self::tap::TapLink;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
@@ -91,6 +95,10 @@ impl L2Backend {
             L2Link::Dgram { own, peer } => Box::new(DgramLink::open(own, peer)?),
             L2Link::Tap(name) => Box::new(TapLink::open(name)?),
             L2Link::Interface(name) => Box::new(InterfaceLink::open(name, config)?),
+            #[cfg(feature = "pnet")]
+            L2Link::Pnet(name) => Box::new(PnetLink::open(name, config)?),
+            #[cfg(not(feature = "pnet"))]
+            L2Link::Pnet(_) => return Err(failed(L2Failure::WithoutPnet)),
         };
         let start = Instant::now();
         let endpoint = Endpoint::new(config);

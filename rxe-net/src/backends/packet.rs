@@ -27,7 +27,7 @@ use std::sync::Arc;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
 use self::link::Link;
-pub use self::link_capture::{LinkCapture, LinkFrame};
+pub use self::link_capture::LinkCapture;
 use self::raw::RawSockets;
 use self::route::{Path, Paths};
 use self::socket::privilege;

@@ -36,6 +36,8 @@ pub enum L2Failure {
     Peer(io::Error),
     /// This process may not send and receive frames of the interface.
     NotPermitted,
+    /// This program was built without the feature `pnet`.
+    WithoutPnet,
     /// The interface leads to no other host, or does not carry Ethernet frames.
     NotEthernet,
     /// The interface is a port of another, which takes its frames.
@@ -150,15 +152,26 @@ impl L2Failure {
                 "{link} needs CAP_NET_RAW: run it as root, `setcap cap_net_raw+ep` the program, use \
                  `unshare -Urn`, or use a TAP (tap:NAME), which needs no privilege"
             ),
+            Self::WithoutPnet => {
+                let (_, netdev) = link.split_once(':').unwrap_or_default();
+                write!(
+                    f,
+                    "{link} is a link by pnet, without which this program was built: use if:{netdev}"
+                )
+            }
             Self::NotEthernet => write!(
                 f,
                 "the interface of {link} is loopback or a tunnel: an endpoint needs one that carries \
                  Ethernet frames to other hosts, see `ip link`"
             ),
-            Self::Port { owner } => write!(
-                f,
-                "the interface of {link} is a port of {owner}, which takes its frames: use if:{owner}"
-            ),
+            Self::Port { owner } => {
+                let (kind, _) = link.split_once(':').unwrap_or_default();
+                write!(
+                    f,
+                    "the interface of {link} is a port of {owner}, which takes its frames: use \
+                     {kind}:{owner}"
+                )
+            }
             Self::SmallMtu { interface, endpoint } => {
                 write!(
                     f,

@@ -19,8 +19,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "V")]
     kernel: Vec<String>,
     /// Only this backend of ours: udp, packet, xdp, l2 (needs neither namespaces nor taps), if (an
-    /// endpoint of layer 2 next to the host's stack) or guest (AF_XDP in the VM, with both ends
-    /// ours)
+    /// endpoint of layer 2 next to the host's stack), pnet (the same by pnet's channel) or guest
+    /// (AF_XDP in the VM, with both ends ours)
     #[arg(long, value_parser = backend)]
     backend: Option<Backend>,
     /// Only between two kernels: a test of the harness itself
@@ -122,5 +122,5 @@ pub(super) fn build() -> Result<PathBuf> {
 
 fn backend(name: &str) -> std::result::Result<Backend, String> {
     let found = Backend::ALL.into_iter().find(|b| b.name() == name);
-    found.ok_or_else(|| "udp, packet, xdp, l2, if or guest".into())
+    found.ok_or_else(|| "udp, packet, xdp, l2, if, pnet or guest".into())
 }

@@ -2,13 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use rxe_net::{PacketBlock, PcapWriter};
 
 use crate::common::Error;
@@ -74,9 +71,9 @@ impl Writer {
         Ok(Self { path, ring, number: 0, out, file })
     }
 
-    /// Returns the descriptor of the current file.
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    /// Returns the current file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     pub(super) fn add_interface(&mut self, interface: &Interface) -> io::Result<()> {
@@ -124,14 +121,37 @@ impl Writer {
 /// because it may be another user's.
 fn start(path: &Path) -> io::Result<(Output, File)> {
     let file = match path.as_os_str() == "-" {
-        true => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+        true => standard_output()?,
         false => create(path)?,
     };
     let out = BufWriter::with_capacity(256 << 10, file.try_clone()?);
     Ok((PcapWriter::without_interfaces(out)?, file))
 }
 
+#[cfg(unix)]
+fn standard_output() -> io::Result<File> {
+    Ok(std::os::fd::AsFd::as_fd(&io::stdout()).try_clone_to_owned()?.into())
+}
+
+#[cfg(windows)]
+fn standard_output() -> io::Result<File> {
+    Ok(std::os::windows::io::AsHandle::as_handle(&io::stdout()).try_clone_to_owned()?.into())
+}
+
+#[cfg(not(unix))]
 fn create(path: &Path) -> io::Result<File> {
+    if path.is_symlink() {
+        return Err(io::Error::other("it is a symbolic link, which is not followed"));
+    }
+    OpenOptions::new().write(true).create(true).truncate(true).open(path)
+}
+
+#[cfg(unix)]
+fn create(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use rustix::fs::OFlags;
+
     let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).custom_flags(flags);

@@ -1,17 +1,18 @@
 //! Captures the packets of an interface.
 
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::{Direction, LinkType, Record};
 use rxe_net::{LinkCapture, LinkFrame, NetError};
+#[cfg(target_os = "linux")]
 use rxe_verbs::device::DeviceInfo;
+#[cfg(target_os = "linux")]
 use rxe_verbs::observe::Subject;
 
 use super::Until;
 use super::sink::Sink;
 use crate::common::Error;
+#[cfg(target_os = "linux")]
 use crate::common::running::Which;
 
 /// The requested size in bytes of the kernel's buffer for packets.
@@ -38,12 +39,25 @@ pub(super) fn capture(netdev: &str, sink: &mut Sink, until: &Until) -> Result<()
 }
 
 /// Returns whether programs have the device of this interface open.
+#[cfg(target_os = "linux")]
 fn is_in_use(netdev: &str) -> bool {
     let running = Which::default().look(Subject::Summary);
     running.is_ok_and(|(found, _)| found.iter().any(|device| device.netdev() == netdev))
 }
 
+/// No program has a device on this system.
+#[cfg(not(target_os = "linux"))]
+fn is_in_use(_: &str) -> bool {
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open(name: &str) -> Result<(String, LinkCapture), Error> {
+    Ok((name.to_owned(), LinkCapture::open(name, BUFFER)?))
+}
+
 /// Opens an interface by its own name or by its device's.
+#[cfg(target_os = "linux")]
 fn open(name: &str) -> Result<(String, LinkCapture), Error> {
     let of = |netdev: &str| LinkCapture::open(netdev, BUFFER).map(|it| (netdev.to_owned(), it));
     match (of(name), DeviceInfo::find(name)) {
@@ -64,9 +78,7 @@ struct Source {
 impl Source {
     fn take_until(&mut self, sink: &mut Sink, until: &Until) -> Result<(), Error> {
         while let Some(left) = until.left(WAIT).filter(|_| !sink.is_full()) {
-            let mut fds = [PollFd::from_borrowed_fd(self.capture.as_fd(), PollFlags::IN)];
-            // A signal may end the wait early.
-            let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+            self.capture.wait(left);
             for _ in 0..CALLS {
                 if !self.take(sink)? {
                     break;
@@ -108,6 +120,7 @@ fn record<'f>(frame: &LinkFrame<'f>, number: u64, interface: u32) -> Record<'f> 
     }
 }
 
+#[cfg(target_os = "linux")]
 fn refused(netdev: &str, e: NetError) -> Error {
     match e {
         NetError::NoPrivilege { capability, .. } => Error::new(

@@ -1,17 +1,21 @@
 //! `rxe capture`: captures packets of programs or interfaces live.
 
+#[cfg(target_os = "linux")]
 pub(crate) mod extcap;
 mod file;
 mod interface;
+#[cfg(target_os = "linux")]
 mod processes;
 mod sink;
 
 use std::path::PathBuf;
+#[cfg(target_os = "linux")]
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+#[cfg(target_os = "linux")]
 use clap::ArgGroup;
 use clap::builder::NonEmptyStringValueParser;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -36,14 +40,29 @@ use crate::common::Error;
 ///
 /// Example: rxe run -- ib_write_bw -d rxe_lo & rxe capture -c 20
 #[derive(clap::Args)]
-#[command(group(ArgGroup::new("whose").args(["of", "interface"])))]
+#[cfg_attr(target_os = "linux", command(group(ArgGroup::new("whose").args(["of", "interface"]))))]
+#[cfg_attr(
+    not(target_os = "linux"),
+    command(
+        about = "Capture the packets of an interface while they pass",
+        long_about = "Captures the RDMA packets of an interface, whoever sends them, on this system \
+                      by pnet's datalink channel. Ends with Ctrl-C, or as --count and --seconds say."
+    )
+)]
 pub(crate) struct Args {
+    #[cfg(target_os = "linux")]
     /// Capture what this process sends and receives; or what all processes of this user do, also those
     /// that start later [default: all]
     #[arg(long, value_name = "PID|all")]
     of: Option<Of>,
     /// Capture what passes this interface: RoCEv2, with VLAN tags, and RoCEv1
-    #[arg(short, long, value_name = "NETDEV", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(
+        short,
+        long,
+        value_name = "NETDEV",
+        value_parser = NonEmptyStringValueParser::new(),
+        required = cfg!(not(target_os = "linux"))
+    )]
     interface: Option<String>,
     /// Write the packets to this file (pcapng); - writes to standard output, as in
     /// `rxe capture -w - | wireshark -k -i -`
@@ -64,12 +83,14 @@ pub(crate) struct Args {
 }
 
 /// The processes whose packets are captured.
+#[cfg(target_os = "linux")]
 #[derive(Clone, Copy)]
 enum Of {
     All,
     Process(u32),
 }
 
+#[cfg(target_os = "linux")]
 impl FromStr for Of {
     type Err = &'static str;
 
@@ -125,9 +146,13 @@ impl Args {
             count: self.count,
             notices: true,
         };
-        capture(wanted, self.seconds, |sink, until| match (&self.interface, self.of) {
-            (Some(netdev), _) => interface::capture(netdev, sink, until),
-            (None, of) => processes::capture(of.unwrap_or(Of::All), sink, until),
+        capture(wanted, self.seconds, |sink, until| match &self.interface {
+            Some(netdev) => interface::capture(netdev, sink, until),
+            #[cfg(target_os = "linux")]
+            None => processes::capture(self.of.unwrap_or(Of::All), sink, until),
+            // The option is required.
+            #[cfg(not(target_os = "linux"))]
+            None => Ok(()),
         })
     }
 }
@@ -139,6 +164,7 @@ fn capture(
     run: impl FnOnce(&mut Sink, &Until) -> Result<(), Error>,
 ) -> Result<(), Error> {
     // The captured programs have priority.
+    #[cfg(unix)]
     let _ = rustix::process::nice(19);
     // Opening a named pipe waits for a reader. Install the signal handlers after that, so that
     // signals can end the wait.

@@ -1,7 +1,6 @@
 //! The outputs of a capture: lines, files, and a diagram at the end.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -130,8 +129,8 @@ impl Sink {
     /// nothing reads the output any more.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         self.unread |= match (&self.lines, &self.file) {
-            (Some(_), _) => is_unread(io::stdout().as_fd()),
-            (None, Some(file)) => is_unread(file.as_fd()),
+            (Some(_), _) => is_unread(io::stdout()),
+            (None, Some(file)) => is_unread(file.file()),
             (None, None) => false,
         };
         let lines = self.lines.as_mut().map_or(Ok(()), Lines::flush);

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
-use rustix::fs::{FileType, fstat};
 use rxe_lab::capture::{CaptureError, Problem, Reader, Record, Start};
 use rxe_lab::frame::{self, Frame};
+
+use crate::common::is_piped;
 
 /// The least size in bytes of a file with a progress bar. Shorter files are read too fast.
 const LARGE: u64 = 32 << 20;
@@ -59,9 +60,5 @@ pub(in crate::commands) fn read_all(
 /// Returns whether a bar on the terminal disturbs nothing.
 /// It would disturb lines of output there, or a pager that reads the output.
 fn has_room(output: Output) -> bool {
-    let stdout = io::stdout();
-    let is_pipe = fstat(&stdout).is_ok_and(|about| {
-        matches!(FileType::from_raw_mode(about.st_mode), FileType::Fifo | FileType::Socket)
-    });
-    !is_pipe && (output == Output::AtTheEnd || !stdout.is_terminal())
+    !is_piped() && (output == Output::AtTheEnd || !io::stdout().is_terminal())
 }

@@ -71,5 +71,5 @@ fn of_locale(locale: Option<&str>) -> Lang {
     if locale.is_some_and(|locale| locale.starts_with("zh")) { Lang::Zh } else { Lang::En }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;

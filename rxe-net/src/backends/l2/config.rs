@@ -48,6 +48,8 @@ pub enum L2Link {
     Tap(String),
     /// The interface with this name, beside the host's network stack.
     Interface(String),
+    /// The interface with this name, beside the host's network stack, by pnet's channel.
+    Pnet(String),
 }
 
 /// The error of an invalid endpoint configuration.
@@ -66,7 +68,7 @@ const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_535;
 
 impl L2Config {
     /// The syntax of the configuration.
-    pub const FORM: &str = "qemu:PATH | dgram:PATH,PATH | tap:NAME | if:NAME  \
+    pub const FORM: &str = "qemu:PATH | dgram:PATH,PATH | tap:NAME | if:NAME | pnet:NAME  \
                             address ADDRESS/LENGTH … [dhcp] [gateway ADDRESS] [mac MAC] \
                             [mtu BYTES] [nodad]";
 
@@ -213,6 +215,7 @@ impl fmt::Display for L2Link {
             Self::Dgram { own, peer } => write!(f, "dgram:{},{}", own.display(), peer.display()),
             Self::Tap(name) => write!(f, "tap:{name}"),
             Self::Interface(name) => write!(f, "if:{name}"),
+            Self::Pnet(name) => write!(f, "pnet:{name}"),
         }
     }
 }
@@ -229,12 +232,16 @@ impl FromStr for L2Link {
                 }
                 _ => Err(wrong(format!("{paths:?} are not the paths of two sockets"))),
             },
-            Some((kind @ ("tap" | "if"), name)) => {
+            Some((kind @ ("tap" | "if" | "pnet"), name)) => {
                 if !is_interface_name(name) {
                     return Err(wrong(format!("{name:?} is no name of an interface")));
                 }
                 let name = name.into();
-                Ok(if kind == "tap" { Self::Tap(name) } else { Self::Interface(name) })
+                Ok(match kind {
+                    "tap" => Self::Tap(name),
+                    "if" => Self::Interface(name),
+                    _ => Self::Pnet(name),
+                })
             }
             _ => Err(wrong(format!("{text:?} is no link of layer 2"))),
         }
@@ -320,6 +327,9 @@ mod tests {
         let interface = read("if:eth0.5 address 10.0.0.2/24").unwrap();
         assert_eq!(interface.link, L2Link::Interface("eth0.5".into()));
         assert_eq!(read(&interface.to_string()).unwrap(), interface);
+        let pnet = read("pnet:en0 address 10.0.0.2/24").unwrap();
+        assert_eq!(pnet.link, L2Link::Pnet("en0".into()));
+        assert_eq!(read(&pnet.to_string()).unwrap(), pnet);
         let dgram = read("dgram:/tmp/rxe.sock,/tmp/vm.sock dhcp").unwrap();
         let [own, peer] = ["/tmp/rxe.sock", "/tmp/vm.sock"].map(PathBuf::from);
         assert_eq!(dgram.link, L2Link::Dgram { own, peer });
@@ -354,6 +364,7 @@ mod tests {
             "tap:sixteen-letters-",
             "if:",
             "if:a/b",
+            "pnet:",
             "dgram:",
             "dgram:/a",
             "dgram:/a,",

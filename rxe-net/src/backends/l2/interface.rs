@@ -250,7 +250,7 @@ impl Link for InterfaceLink {
 }
 
 /// Returns why an endpoint cannot use this interface, or `None` if it can.
-fn check(device: &NetDev, config: &L2Config) -> io::Result<Option<L2Failure>> {
+pub(super) fn check(device: &NetDev, config: &L2Config) -> io::Result<Option<L2Failure>> {
     if !device.ethernet || device.loopback {
         return Ok(Some(L2Failure::NotEthernet));
     }

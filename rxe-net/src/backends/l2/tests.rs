@@ -3,6 +3,8 @@ mod dhcp;
 mod echo;
 mod groups;
 mod interface;
+#[cfg(feature = "pnet")]
+mod pnet;
 mod tap;
 
 use std::io::{Read as _, Write as _};

@@ -4,14 +4,16 @@
 //! removes the VLAN tag from many frames; the capture reinserts it, as the frame was on the wire.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use libc::sock_filter;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
 
 use super::filter::{JA, JSET_K, LD_H_ABS, RET_K, WHOLE, if_equal, jump, op, roce_v4, roce_v6};
 use super::socket::{ETH_P_ALL, PACKET_IGNORE_OUTGOING, unbound};
+use crate::backends::link_frame::LinkFrame;
 use crate::error::NetError;
 use crate::interface::net_device;
 use crate::wrappers::pcap::Direction;
@@ -29,18 +31,6 @@ pub struct LinkCapture {
     pace: RecvPace,
     /// The buffer in which a frame gets its VLAN tag back.
     tagged: Vec<u8>,
-}
-
-/// A captured frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkFrame<'a> {
-    /// The time since 1970.
-    pub at: Duration,
-    /// The direction of the frame.
-    pub direction: Direction,
-    /// The frame, beginning with its Ethernet header. A frame that the host has not segmented yet,
-    /// or has merged, holds several packets.
-    pub bytes: &'a [u8],
 }
 
 /// The maximum length of a frame in bytes: the longest that a host merges or segments, with tags.
@@ -85,6 +75,12 @@ impl LinkCapture {
         })
     }
 
+    /// Waits until frames have arrived, at most for `time`. A signal may end the wait early.
+    pub fn wait(&self, time: Duration) {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let _ = poll(&mut fds, Timespec::try_from(time).ok().as_ref());
+    }
+
     /// Hands the frames that have arrived to `sink`. Returns their number; 0 if there is none.
     ///
     /// # Errors
@@ -117,12 +113,6 @@ impl LinkCapture {
     /// Returns the number of frames that the kernel has dropped because they arrived too fast.
     pub fn dropped(&self) -> u64 {
         sockopt::drops(self.fd.as_fd()).into()
-    }
-}
-
-impl AsFd for LinkCapture {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }
 
@@ -224,7 +214,6 @@ mod tests {
     use rxe_core::wire::NetHeader;
     use rxe_core::wire::frame::{IpUdpHeader, UdpChecksum};
 
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{AddressFamily, SocketFlags, socket_with};
 
     use super::super::filter::tests::run;
@@ -301,15 +290,13 @@ mod tests {
             for (end, direction) in ends.iter_mut().zip([Direction::Outbound, Direction::Inbound]) {
                 let mut got = Vec::new();
                 while got.len() < sent.len() {
-                    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
-                    let fds = &mut [PollFd::new(end, PollFlags::IN)];
-                    assert_eq!(poll(fds, Some(&limit)).unwrap(), 1, "nothing came in 10 s");
+                    end.wait(Duration::from_secs(10));
                     let sink = &mut |frame: &LinkFrame<'_>| {
                         assert_eq!(frame.direction, direction);
                         assert!(frame.at.as_secs() > 1_500_000_000, "{:?}", frame.at);
                         got.push(frame.bytes.to_vec());
                     };
-                    end.receive(sink).unwrap();
+                    assert!(end.receive(sink).unwrap() > 0, "nothing came in 10 s");
                 }
                 assert_eq!(got, sent, "{direction:?}");
                 assert_eq!(end.dropped(), 0);

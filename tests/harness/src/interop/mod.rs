@@ -69,6 +69,8 @@ pub enum Backend {
     L2,
     /// An endpoint of layer 2 on the interface, in addition to the host's network stack.
     Interface,
+    /// The same by pnet's channel.
+    Pnet,
     /// AF_XDP sockets in the VM, whose driver may support zero copy, instead of the kernel's
     /// device.
     Guest,
@@ -78,11 +80,11 @@ impl Backend {
     /// The backends that share a link with the host's network stack.
     pub const OF_HOST: [Self; 3] = [Self::Udp, Self::Packet, Self::Xdp];
     /// The backends with the kernel's device at the other end.
-    pub const WITH_KERNEL: [Self; 5] =
-        [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface];
+    pub const WITH_KERNEL: [Self; 6] =
+        [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface, Self::Pnet];
     /// All backends. The last removes the kernel's device.
-    pub const ALL: [Self; 6] =
-        [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface, Self::Guest];
+    pub const ALL: [Self; 7] =
+        [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface, Self::Pnet, Self::Guest];
 
     /// Returns the name on command lines.
     pub fn name(self) -> &'static str {
@@ -92,6 +94,7 @@ impl Backend {
             Self::Xdp => "xdp",
             Self::L2 => "l2",
             Self::Interface => "if",
+            Self::Pnet => "pnet",
             Self::Guest => "guest",
         }
     }
@@ -293,7 +296,7 @@ impl Run<'_> {
             });
         }
         let quirks = self.world.quirks;
-        let l2 = matches!(setting.backend, Backend::L2 | Backend::Interface);
+        let l2 = matches!(setting.backend, Backend::L2 | Backend::Interface | Backend::Pnet);
         let features = features::all();
         for feature in features.filter(|f| quirks.have(f.needs, setting.requester)) {
             self.cell(setting, feature.name, |run| {

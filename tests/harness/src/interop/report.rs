@@ -326,7 +326,7 @@ const METHOD: &str = "
 
 `cargo xtask interop` makes this page. It runs rxe and the kernel, each as requester and as responder, over the \
 backends `udp`, `packet` and `xdp`, and from an endpoint of layer 2 (`l2`, \
-`if`). `cargo xtask test` runs `udp` and `packet` in each role whole with one of the kernels 6.1 and 7.2 \
+`if`, `pnet`). `cargo xtask test` runs `udp` and `packet` in each role whole with one of the kernels 6.1 and 7.2 \
 and a few cells with the other; of the others it runs a few cells. `cargo xtask test --all` runs all of \
 `udp`, `packet` and `xdp`.
 
@@ -346,7 +346,8 @@ those that end with it. What it needs is in [kernel-vm.md](../project/kernel-vm.
 `l2` runs the same over QEMU's socket: our end has a MAC and addresses of its own \
 ([decision 045](../project/decisions/045-endpoints-of-layer-2.md)), and nothing needs a privilege. `if` puts our end \
 on the host's interface, beside the host's stack, and in the cell `beside` a second endpoint on the \
-interface of the kernel's device: each serves a program while the other is there. The ping-pong programs \
+interface of the kernel's device: each serves a program while the other is there. `pnet` puts it there by pnet's channel \
+([decision 060](../project/decisions/060-pnet.md)). The ping-pong programs \
 exchange their queue pair numbers over TCP, which endpoints do not have, so their cells are empty.
 
 `guest` is our engine at both ends: in the VM with AF_XDP in place of the kernel's device, on a network card whose \

@@ -95,7 +95,7 @@ impl<'a> World<'a> {
         options: &'a Options,
     ) -> Result<Self> {
         Ok(Self {
-            runtime: add_endpoint(net, options)?,
+            runtime: add_endpoints(net, options)?,
             vm,
             net,
             options,
@@ -114,7 +114,7 @@ impl<'a> World<'a> {
     pub(super) fn pair(&mut self, setting: Setting) -> Result<Pair<'_>> {
         let vm_ip = if setting.v6 { IpAddr::V6(self.vm.v6()) } else { self.vm.v4().into() };
         let (v4, v6) = match setting.backend {
-            Backend::Interface => (OWN_V4, OWN_V6),
+            Backend::Interface | Backend::Pnet => (OWN_V4, OWN_V6),
             _ => (HOST_V4, HOST_V6),
         };
         let host_ip = if setting.v6 { IpAddr::V6(v6) } else { v4.into() };
@@ -234,8 +234,9 @@ impl<'a> World<'a> {
     fn start_ours(&self, (backend, _, faulty): OurKind, address: IpAddr) -> Result<End> {
         let mut cmd = self.net.command(&self.options.peer);
         match backend {
-            Backend::L2 | Backend::Interface => {
-                cmd.args(["--device", ENDPOINT]).env("XDG_RUNTIME_DIR", self.runtime.path());
+            Backend::L2 | Backend::Interface | Backend::Pnet => {
+                let name = if backend == Backend::Pnet { BY_PNET } else { ENDPOINT };
+                cmd.args(["--device", name]).env("XDG_RUNTIME_DIR", self.runtime.path());
             }
             _ => {
                 cmd.args(["--device", LINK, "--backend", backend.name()]);
@@ -249,28 +250,38 @@ impl<'a> World<'a> {
     }
 }
 
-/// The name of our endpoint of layer 2.
+/// The names of our endpoints of layer 2. Only one of them is open at a time.
 const ENDPOINT: &str = "rxe_l2";
+const BY_PNET: &str = "rxe_pnet";
 
 /// The addresses of the endpoint next to the host's network stack.
 const OWN_V4: Ipv4Addr = Ipv4Addr::new(10, 47, 91, 2);
 const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd47, 0x91, 0, 0, 0, 0, 0, 2);
 
-/// Configures our endpoint in a runtime directory of its own: at the other end of a VM's socket,
+/// Configures our endpoints in a runtime directory of its own: at the other end of a VM's socket,
 /// with the host's usual addresses, or on the link in addition to the host.
-fn add_endpoint(net: &Net, options: &Options) -> Result<TempDir> {
+fn add_endpoints(net: &Net, options: &Options) -> Result<TempDir> {
     let runtime = tempfile::Builder::new().prefix("rxe-run-").tempdir();
     let runtime = runtime.map_err(|e| failed(format!("a runtime directory: {e}")))?;
-    let (link, v4, v6) = match net.socket_path() {
-        Some(socket) => (format!("qemu:{}", socket.display()), HOST_V4, HOST_V6),
-        None => (format!("if:{LINK}"), OWN_V4, OWN_V6),
+    let (links, v4, v6) = match net.socket_path() {
+        Some(socket) => {
+            (vec![(ENDPOINT, format!("qemu:{}", socket.display()))], HOST_V4, HOST_V6)
+        }
+        None => {
+            let links = vec![(ENDPOINT, format!("if:{LINK}")), (BY_PNET, format!("pnet:{LINK}"))];
+            (links, OWN_V4, OWN_V6)
+        }
     };
-    let mut cmd = net.command(&options.rxe);
-    cmd.args(["link", "add", ENDPOINT, "type", "rxe", "l2", &link]);
-    cmd.args(["address", &format!("{v4}/24"), "address", &format!("{v6}/64")]);
-    // No other host has these addresses.
-    cmd.args(["mtu", &net.mtu().to_string(), "nodad"]).env("XDG_RUNTIME_DIR", runtime.path());
-    let out = cmd.output().map_err(|e| failed(format!("{}: {e}", options.rxe.display())))?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    if out.status.success() { Ok(runtime) } else { Err(failed(said.trim())) }
+    for (name, link) in links {
+        let mut cmd = net.command(&options.rxe);
+        cmd.args(["link", "add", name, "type", "rxe", "l2", &link]);
+        cmd.args(["address", &format!("{v4}/24"), "address", &format!("{v6}/64")]);
+        // No other host has these addresses.
+        cmd.args(["mtu", &net.mtu().to_string(), "nodad"]).env("XDG_RUNTIME_DIR", runtime.path());
+        let out = cmd.output().map_err(|e| failed(format!("{}: {e}", options.rxe.display())))?;
+        if !out.status.success() {
+            return Err(failed(String::from_utf8_lossy(&out.stderr).trim()));
+        }
+    }
+    Ok(runtime)
 }

@@ -17,19 +17,24 @@ use rxe_sys::addr::RawAddr;
 use rxe_sys::cmsg::Control;
 use rxe_sys::mmsg::{Outgoing, sendmmsg};
 
-const OWN: [&str; 2] = ["10.9.0.11", "2001:db8::11"];
-const OTHER: [&str; 2] = ["10.9.0.12", "2001:db8::12"];
+pub(super) const OWN: [&str; 2] = ["10.9.0.11", "2001:db8::11"];
+pub(super) const OTHER: [&str; 2] = ["10.9.0.12", "2001:db8::12"];
 
-fn parse(words: &str) -> L2Config {
+pub(super) fn parse(words: &str) -> L2Config {
     L2Config::from_words(words.split_whitespace()).unwrap()
 }
 
-fn open(words: &str) -> Result<L2Backend, NetError> {
+pub(super) fn open(words: &str) -> Result<L2Backend, NetError> {
     L2Backend::open(&parse(words))
 }
 
-fn endpoint(netdev: &str, [v4, v6]: [&str; 2], mac: &str) -> L2Backend {
-    open(&format!("if:{netdev} address {v4}/24 address {v6}/64 mac {mac} nodad")).unwrap()
+fn endpoint(netdev: &str, addresses: [&str; 2], mac: &str) -> L2Backend {
+    endpoint_on(&format!("if:{netdev}"), addresses, mac)
+}
+
+/// Opens an endpoint on this link, without duplicate address detection.
+pub(super) fn endpoint_on(link: &str, [v4, v6]: [&str; 2], mac: &str) -> L2Backend {
+    open(&format!("{link} address {v4}/24 address {v6}/64 mac {mac} nodad")).unwrap()
 }
 
 fn udp(netdev: &str, addresses: &[&str]) -> UdpBackend {
@@ -37,7 +42,7 @@ fn udp(netdev: &str, addresses: &[&str]) -> UdpBackend {
 }
 
 /// Sends in both directions, twice: the first time the neighbour is resolved, then it is known.
-fn both_ways(
+pub(super) fn both_ways(
     (a, own): (&mut (impl Backend + 'static), &[&str]),
     (b, others): (&mut (impl Backend + 'static), &[&str]),
 ) {
@@ -55,7 +60,7 @@ fn both_ways(
 
 /// A pair of interfaces with both ends in this namespace. The host sends nothing on them by itself.
 /// A new interface loses frames until it is shown as up.
-const PAIR: &str = "
+pub(super) const PAIR: &str = "
     ip link add near0 type veth peer name far0
     for end in near0 far0; do ip link set $end addrgenmode none up; done
     for end in near0 far0; do
@@ -79,7 +84,7 @@ fn wait_for(link: &mut InterfaceLink, wanted: impl Fn(&[u8]) -> bool) -> (Vec<u8
     }
 }
 
-fn wait(fd: &SharedFd) {
+pub(super) fn wait(fd: &SharedFd) {
     let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
     let ready = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit)).unwrap();
     assert_eq!(ready, 1, "nothing happened in 10 s");
