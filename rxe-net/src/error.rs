@@ -368,7 +368,9 @@ impl fmt::Display for NetError {
                     _ if cfg!(windows) => {
                         f.write_str("; Npcap must be installed, for this user too")
                     }
-                    _ if cfg!(target_os = "linux") => write!(f, "; `ip link show {netdev}` has its state"),
+                    _ if cfg!(target_os = "linux") => {
+                        write!(f, "; `ip link show {netdev}` has its state")
+                    }
                     _ => write!(f, "; `ifconfig {netdev}` has its state"),
                 }
             }

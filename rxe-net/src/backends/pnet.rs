@@ -21,8 +21,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(windows)]
-use npcap as pnet_datalink;
 use pnet_datalink::{
     Channel as DataLink, Config, DataLinkReceiver, DataLinkSender, NetworkInterface, interfaces,
 };

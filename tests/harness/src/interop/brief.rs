@@ -15,7 +15,8 @@ fn whole(kernel: &str) -> &'static [(Backend, Requester)] {
 /// Returns the combinations of backend and requester that a short run limits to
 /// [`SMOKE_CELLS`](super::SMOKE_CELLS). `kernel` is a version such as `6.1`.
 pub fn brief(kernel: &str) -> Vec<(Backend, Requester)> {
-    let backends = Backend::OF_HOST.into_iter().chain([Backend::Interface, Backend::Pnet, Backend::Guest]);
+    let backends =
+        Backend::OF_HOST.into_iter().chain([Backend::Interface, Backend::Pnet, Backend::Guest]);
     let all = backends.flat_map(|backend| Requester::BOTH.map(|a| (backend, a)));
     all.filter(|combination| !whole(kernel).contains(combination)).collect()
 }

@@ -264,9 +264,7 @@ fn add_endpoints(net: &Net, options: &Options) -> Result<TempDir> {
     let runtime = tempfile::Builder::new().prefix("rxe-run-").tempdir();
     let runtime = runtime.map_err(|e| failed(format!("a runtime directory: {e}")))?;
     let (links, v4, v6) = match net.socket_path() {
-        Some(socket) => {
-            (vec![(ENDPOINT, format!("qemu:{}", socket.display()))], HOST_V4, HOST_V6)
-        }
+        Some(socket) => (vec![(ENDPOINT, format!("qemu:{}", socket.display()))], HOST_V4, HOST_V6),
         None => {
             let links = vec![(ENDPOINT, format!("if:{LINK}")), (BY_PNET, format!("pnet:{LINK}"))];
             (links, OWN_V4, OWN_V6)
