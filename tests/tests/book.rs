@@ -13,6 +13,7 @@ use std::process::Command;
 use std::thread;
 
 use rxe_harness::book::{self, Block, blocks};
+use rxe_harness::links::scenario;
 use rxe_harness::paths;
 use rxe_test_support::skipped;
 use rxe_words::{self as words, Entry, Text};
@@ -236,8 +237,8 @@ fn contents(language: &str) -> Vec<String> {
 }
 
 /// Returns the parts of a page that must be equal in both languages: the levels of its headings,
-/// the languages of its code blocks with their commands (without comments), and the number of rows
-/// of its tables.
+/// the languages of its code blocks with their commands (without comments), the number of rows of
+/// its tables, and the scenarios to which the book links.
 fn skeleton(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let (mut fenced, mut rows) = (false, 0);
@@ -260,6 +261,8 @@ fn skeleton(page: &str) -> Vec<String> {
         {
             let command = command.split(" # ").next().unwrap_or_default().trim_end();
             found.push(format!("command: {command}"));
+        } else if let Some(name) = scenario(line) {
+            found.push(format!("scenario: {name}"));
         } else if !fenced && line.starts_with('#') {
             found.push(format!(
                 "heading of level {}",
@@ -338,9 +341,10 @@ fn the_figures_of_the_performance_page_were_measured() {
 #[test]
 fn the_skeleton_of_a_page_has_headings_commands_and_tables() {
     let page = "# A\n| x |\n| - |\n\n```sh\n# no heading\n| no row\n$ ls -l  # all\npeer$ ls\n```\n\
-                - b\n  ```c\n  ```\n## C\n| x |\n";
+                <!-- laboratory: rnr_nak -->\n- b\n  ```c\n  ```\n## C\n| x |\n";
     let expected = "heading of level 1, table of 2 rows, code block: sh, command: ls -l, \
-                    command: ls, code block: c, heading of level 2, table of 1 rows";
+                    command: ls, scenario: rnr_nak, code block: c, heading of level 2, \
+                    table of 1 rows";
     assert_eq!(skeleton(page).join(", "), expected);
 }
 
@@ -374,6 +378,24 @@ fn both_languages_have_the_same_contents_and_forms() {
     }
     assert_eq!(others, SUMMARISED.len(), "SUMMARISED names pages that are not in the contents");
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn the_laboratory_has_each_scenario_that_a_page_marks() {
+    let (mut wrong, mut count) = (String::new(), 0);
+    for name in pages("en") {
+        for line in read(&docs().join("en").join(&name)).lines() {
+            if !line.contains("<!-- laboratory") {
+                continue;
+            }
+            count += 1;
+            let path = |name| docs().join(format!("../pcaps/scenarios/{name}.toml"));
+            if !scenario(line).is_some_and(|name| path(name).exists()) {
+                let _ = writeln!(wrong, "docs/en/{}: no scenario: {line}", name.display());
+            }
+        }
+    }
+    assert!(wrong.is_empty() && count > 10, "{count} markers\n{wrong}");
 }
 
 /// Each page begins with its title and a link to the page in the other language.

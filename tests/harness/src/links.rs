@@ -65,6 +65,12 @@ pub fn leads_to(page: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
+/// Returns the scenario of `pcaps/scenarios` that a line `<!-- laboratory: NAME -->` marks. The book
+/// has a link there that opens the scenario in the page for browsers.
+pub fn scenario(line: &str) -> Option<&str> {
+    line.strip_prefix("<!-- laboratory: ")?.strip_suffix(" -->")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

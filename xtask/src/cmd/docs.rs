@@ -3,7 +3,9 @@
 //! The pages are Markdown files whose links work in the repository, so a forge shows them too. For
 //! the book they are copied: the pages of a language to the root of its book, pictures that both
 //! languages use to the English book. Links are adapted; links that leave `docs` become plain text.
+//! Links to the laboratory's page replace markers ([`laboratory`]).
 
+mod laboratory;
 mod pictures;
 mod scenes;
 mod svg;
@@ -21,23 +23,29 @@ use rxe_harness::vm::{Error, Result};
 /// The version of mdbook that is installed if there is none.
 const MDBOOK: &str = "0.5.4";
 
-/// The directory and the title of each book.
-const BOOKS: [(&str, &str); 2] = [("en", "rxe, the book"), ("zh", "rxe 手册")];
+/// The directory and the title of each book, and the text of its links to the laboratory's page.
+const BOOKS: [(&str, &str, &str); 2] = [
+    ("en", "rxe, the book", "Open this conversation in your browser"),
+    ("zh", "rxe 手册", "在浏览器中打开这段会话"),
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory for the pages
     #[arg(long, value_name = "DIRECTORY")]
     to: Option<PathBuf>,
+    /// Use this rxe_web.wasm, built elsewhere, for the page for browsers instead of building it
+    #[arg(long, value_name = "FILE")]
+    wasm: Option<PathBuf>,
     /// Generate the pictures of terminals and of `rxe ladder` again instead, or those whose names
     /// contain NAME; the page of `rxe ladder` needs chromium
-    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "to")]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["to", "wasm"])]
     pictures: Option<String>,
 }
 
 /// Runs the stage of `cargo xtask test --all` that builds the book and checks its links.
 pub(super) fn test(count: &mut Count) {
-    match run(&Args { to: None, pictures: None }) {
+    match run(&Args { to: None, wasm: None, pictures: None }) {
         Ok(_) => count.check("the book", Ok(true)),
         Err(Error::Missing(why)) => count.skip(&format!("the book: {why}")),
         Err(why) => count.check("the book", Err(why)),
@@ -51,10 +59,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let mdbook = mdbook(top)?;
     let to = args.to.clone().unwrap_or_else(|| top.join("target/book"));
+    let has_laboratory = laboratory::put(top, &to, args.wasm.as_deref())?;
     let staged = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;
-    for (language, title) in BOOKS {
+    for (language, title, open) in BOOKS {
         let book = staged.path().join(language);
-        stage(&top.join("docs"), language, &book.join("src"))?;
+        stage(&top.join("docs"), language, has_laboratory.then_some(open), &book.join("src"))?;
         write(&book.join("book.toml"), settings(language, title))?;
         let to = to.join(language);
         let to = std::path::absolute(&to).map_err(|e| failed(&to, &e))?;
@@ -113,8 +122,9 @@ pub(super) fn succeed(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Copies the files of one book to `to`.
-fn stage(docs: &Path, language: &str, to: &Path) -> Result<()> {
+/// Copies the files of one book to `to`. `open` is the text of links to the laboratory's page, if
+/// there is one.
+fn stage(docs: &Path, language: &str, open: Option<&str>, to: &Path) -> Result<()> {
     let mut all = Vec::new();
     files(docs, Path::new(""), &mut all)?;
     for file in &all {
@@ -126,6 +136,9 @@ fn stage(docs: &Path, language: &str, to: &Path) -> Result<()> {
             // The decisions exist in English only.
             if file.ends_with("SUMMARY.md") && language == "en" {
                 text = with_decisions(&text, docs)?;
+            }
+            if let Some(open) = open {
+                text = laboratory::linked(&text, file, language, open);
             }
             write(&to, &text)?;
         } else {
@@ -219,7 +232,10 @@ fn check(pages: &Path) -> Result<(usize, Vec<String>)> {
     let mut all = Vec::new();
     files(pages, Path::new(""), &mut all)?;
     let html = |file: &&PathBuf| {
-        file.extension().is_some_and(|ext| ext == "html") && !file.ends_with("404.html")
+        // In the laboratory's page, the part behind `#` is no anchor.
+        file.extension().is_some_and(|ext| ext == "html")
+            && !file.ends_with("404.html")
+            && !file.starts_with(laboratory::DIRECTORY)
     };
     let mut texts = BTreeMap::new();
     for file in all.iter().filter(html) {

@@ -37,18 +37,29 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let top = checkout::root()?;
     let to = args.to.clone().unwrap_or_else(|| top.join("target/web"));
-    let wasm = args.wasm.clone().map_or_else(|| build(&top), Ok)?;
-    let mut size = copy_all(&top.join("web/page"), &to)?;
-    size += put(&to, "rxe_web.wasm", &read(&wasm)?)?;
-    let scenarios = top.join("pcaps/scenarios");
-    size += put(&to, "scenarios.json", &menu(&scenarios)?)?;
-    size += put(&to, "example.pcap", &read(&scenarios.join(format!("{EXAMPLE}.pcap")))?)?;
-    if size > MOST {
-        return Err(Error::Failed(format!("the page has {size} bytes compressed, not {MOST}")));
-    }
+    let size = put_page(&top, &to, args.wasm.as_deref())?;
     println!("{}: {} KiB compressed", to.join("index.html").display(), size.div_ceil(1024));
     println!("look at it: python3 -m http.server --bind 127.0.0.1 -d {}", to.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page to a directory, with this rxe_web.wasm or with one that is built now. Returns the
+/// page's compressed size in bytes.
+///
+/// # Errors
+///
+/// [`Error::Missing`] if Rust's standard library for WebAssembly is not installed.
+pub(super) fn put_page(top: &Path, to: &Path, wasm: Option<&Path>) -> Result<usize> {
+    let wasm = wasm.map_or_else(|| build(top), |wasm| Ok(wasm.to_owned()))?;
+    let mut size = copy_all(&top.join("web/page"), to)?;
+    size += put(to, "rxe_web.wasm", &read(&wasm)?)?;
+    let scenarios = top.join("pcaps/scenarios");
+    size += put(to, "scenarios.json", &menu(&scenarios)?)?;
+    size += put(to, "example.pcap", &read(&scenarios.join(format!("{EXAMPLE}.pcap")))?)?;
+    if size > MOST {
+        return Err(Error::Failed(format!("the page has {size} bytes compressed, not {MOST}")));
+    }
+    Ok(size)
 }
 
 /// Builds the laboratory, and returns its file.
