@@ -11,7 +11,8 @@ pub(crate) fn locale_of(category: &str) -> Option<String> {
 
 /// Returns the characters in which the user's locale can show a diagram, in a terminal or not.
 pub(crate) fn characters() -> Characters {
-    of_locale(locale_of("LC_CTYPE").as_deref())
+    // Terminals of Windows show Unicode, and it does not set these variables.
+    if cfg!(windows) { Characters::Unicode } else { of_locale(locale_of("LC_CTYPE").as_deref()) }
 }
 
 /// Returns the first of the variables that is set and not empty.
