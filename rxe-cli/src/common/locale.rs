@@ -17,8 +17,8 @@ pub(crate) fn characters() -> Characters {
 
 /// Returns the first of the variables that is set and not empty.
 fn of_variables(category: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    let set = ["LC_ALL", category, "LANG"].into_iter().filter_map(variable);
-    set.filter(|value| !value.is_empty()).next()
+    let mut set = ["LC_ALL", category, "LANG"].into_iter().filter_map(variable);
+    set.find(|value| !value.is_empty())
 }
 
 /// Returns the characters of a locale such as `zh_CN.UTF-8`. Without a character set, or without a

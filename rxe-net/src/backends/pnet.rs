@@ -43,10 +43,13 @@ const READ_BUFFER: usize = 256 << 10;
 #[cfg(target_os = "linux")]
 const SOCKET_BUFFER: usize = 8 << 20;
 
+/// Returns whether a frame is wanted.
+type FrameFilter = Box<dyn Fn(&[u8]) -> bool + Send>;
+
 /// The use of a channel.
 pub(crate) struct Use {
-    /// Returns whether a received frame is put into the queue.
-    pub(crate) wants: Box<dyn Fn(&[u8]) -> bool + Send>,
+    /// Chooses the received frames that are put into the queue.
+    pub(crate) wants: FrameFilter,
     /// Called after a frame was put into the empty queue, and after the channel has failed.
     pub(crate) wake: Box<dyn Fn() + Send>,
     /// The size of the queue in bytes.

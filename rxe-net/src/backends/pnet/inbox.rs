@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
 
 /// The received frames in their order. Their total size is bounded.
 pub(crate) struct Inbox {
@@ -53,7 +54,7 @@ impl Inbox {
     /// empty before and is not any more.
     pub(crate) fn push(&self, frame: &[u8]) -> bool {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let size = frame.len() + OVERHEAD;
         if queue.bytes + size > self.limit {
             queue.dropped += 1;
@@ -73,7 +74,7 @@ impl Inbox {
     /// # Errors
     /// There is no frame, and none will arrive any more.
     pub(crate) fn take(&self, empty: impl FnOnce()) -> io::Result<Option<Arrived>> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let Some((at, bytes)) = queue.frames.pop_front() else {
             if let Some(end) = &queue.end {
                 return Err(io::Error::new(end.kind(), end.to_string()));
@@ -91,19 +92,18 @@ impl Inbox {
     #[cfg(any(test, not(target_os = "linux")))]
     pub(crate) fn wait(&self, time: Duration) {
         let is_empty = |queue: &mut Queue| queue.frames.is_empty() && queue.end.is_none();
-        // The result borrows nothing that is needed.
-        drop(self.filled.wait_timeout_while(self.lock(), time, is_empty));
+        self.filled.wait_while_for(&mut self.queue.lock(), is_empty, time);
     }
 
     /// Returns the number of frames that were dropped because there was no room.
     #[cfg(any(test, not(target_os = "linux")))]
     pub(crate) fn dropped(&self) -> u64 {
-        self.lock().dropped
+        self.queue.lock().dropped
     }
 
     /// Notes that no more frames will arrive.
     pub(crate) fn end(&self, why: io::Error) {
-        self.lock().end = Some(why);
+        self.queue.lock().end = Some(why);
         self.filled.notify_all();
     }
 
@@ -115,10 +115,6 @@ impl Inbox {
     /// Returns whether [`Inbox::stop`] was called.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
