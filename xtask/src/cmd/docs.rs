@@ -16,6 +16,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use super::files::{failed, files, succeed, write};
 use super::stages::Count;
 use rxe_harness::links::relinked;
 use rxe_harness::vm::{Error, Result};
@@ -111,15 +112,6 @@ fn mdbook(top: &Path) -> Result<PathBuf> {
     succeed(install.current_dir(std::env::temp_dir()))
         .map_err(|why| Error::Missing(format!("mdbook, which is not installed: {why}")))?;
     Ok(own)
-}
-
-/// Runs a command. Fails if it cannot be run, or fails.
-pub(super) fn succeed(command: &mut Command) -> Result<()> {
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Error::Failed(format!("{command:?}: {status}"))),
-        Err(e) => Err(Error::Missing(format!("{command:?}: {e}"))),
-    }
 }
 
 /// Copies the files of one book to `to`. `open` is the text of links to the laboratory's page, if
@@ -284,35 +276,8 @@ fn decoded(name: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Collects all files below `root`, relative to it.
-pub(super) fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    let dir = root.join(below);
-    let entries = fs::read_dir(&dir).map_err(|e| failed(&dir, &e))?;
-    for entry in entries.flatten() {
-        let path = below.join(entry.file_name());
-        if entry.path().is_dir() {
-            files(root, &path, found)?;
-        } else {
-            found.push(path);
-        }
-    }
-    found.sort();
-    Ok(())
-}
-
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|e| failed(path, &e))
-}
-
-/// Writes a file, and creates its directory.
-pub(super) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(dir).and_then(|()| fs::write(path, bytes)).map_err(|e| failed(path, &e))
-}
-
-/// Describes why a file could not be read or written.
-pub(super) fn failed(path: &Path, e: &std::io::Error) -> Error {
-    Error::Failed(format!("{}: {e}", path.display()))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ pub(crate) mod conform;
 pub(crate) mod deps;
 pub(crate) mod dist;
 pub(crate) mod docs;
+mod files;
 mod fresh;
 pub(crate) mod install;
 pub(crate) mod interop;

@@ -1,6 +1,6 @@
 //! `cargo xtask web`: builds the laboratory's page, one directory that any static server can serve.
 
-use super::docs::{failed, files, succeed, write};
+use super::files::{failed, files, succeed, write};
 use super::targets::{has_target, libraries};
 use flate2::{Compression, write::GzEncoder};
 use rxe_harness::checkout::{self, cargo};

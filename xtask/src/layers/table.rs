@@ -77,7 +77,13 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-net",
         within: "backends",
-        layers: &[&["l2", "probe", "xdp"], &["packet"], &["shm", "udp"], &["loss", "poll_backoff"]],
+        layers: &[
+            &["kind", "l2", "probe"],
+            &["xdp"],
+            &["packet", "pnet"],
+            &["shm", "udp"],
+            &["link_frame", "loss", "poll_backoff"],
+        ],
     },
     Layers { name: "rxe-net", within: "wrappers", layers: &[&["fault"], &["pcap"]] },
     Layers {
@@ -329,7 +335,7 @@ pub const LAYERS: &[Layers] = &[
             &["store"],
         ],
     },
-    Layers { name: "rxe-cli", within: "", layers: &[&["commands"], &["common"]] },
+    Layers { name: "rxe-cli", within: "", layers: &[&["own_library"], &["commands"], &["common"]] },
     Layers {
         name: "rxe-cli",
         within: "commands::conform",
@@ -442,11 +448,12 @@ pub const LAYERS: &[Layers] = &[
         within: "cmd",
         layers: &[
             &["test"],
+            &["docs"],
             &["web"],
             &["conform", "fresh", "pcaps", "quick", "sanitize", "side_by_side", "suite", "targets"],
             &["programs"],
-            &["dist", "docs", "install", "interop", "kernel", "layers", "libs"],
-            &["deps", "stages"],
+            &["dist", "install", "interop", "kernel", "layers", "libs"],
+            &["deps", "files", "stages"],
         ],
     },
 ];
