@@ -19,7 +19,7 @@ use super::trips::{Sendings, Trips};
 use super::unready::Unready;
 use super::{Found, Seen};
 use again::Episode;
-pub(super) use again::{AT_ONCE, MAX_RESTARTS};
+pub(super) use again::MAX_RESTARTS;
 use flaws::Flaws;
 use refused::Refused;
 

@@ -10,7 +10,7 @@ use super::finding::{Confidence, Kind};
 use super::history::{History, Sent};
 use super::latency::Latency;
 use super::msn::Msn;
-use super::requests::{AT_ONCE, MAX_RESTARTS, Refusal, Requests};
+use super::requests::{MAX_RESTARTS, Refusal, Requests};
 use super::trips::Sendings;
 use super::{Found, Seen};
 use crate::words;
@@ -31,8 +31,8 @@ pub(super) struct Responses {
     nak: Option<(Psn, NakCode)>,
     /// The PSN of the last RNR NAK.
     rnr: Option<Psn>,
-    /// The latest response packets of READs and atomics: PSN and ICRC, frame and time.
-    last: VecDeque<((Psn, u32), u64, Duration)>,
+    /// The latest response packets of READs and atomics: PSN, frame, ICRC.
+    last: VecDeque<(Psn, u64, u32)>,
     latency: Latency,
 }
 
@@ -283,18 +283,18 @@ impl Responses {
     ) -> bool {
         let psn = seen.packet.bth.psn;
         let it = (psn, seen.icrc);
-        let before = self.last.iter().find(|(other, ..)| *other == it).copied();
+        let before = self.last.iter().find(|(psn, _, icrc)| (*psn, *icrc) == it).copied();
         if self.last.len() == MAX_LAST {
             self.last.pop_front();
         }
-        self.last.push_back((it, seen.number, seen.at));
+        self.last.push_back((psn, seen.number, seen.icrc));
         match before {
-            Some((_, frame, at)) if once => {
+            Some((_, frame, _)) if once => {
                 let text = "The same response came again, although its request was sent once: the \
                             network has duplicated it.";
                 let frames = vec![frame, seen.number];
-                // The request may have been sent before the capture too, but not shortly before.
-                let is_open = requests.is_open(psn) && seen.at.saturating_sub(at) > AT_ONCE;
+                // The request may have been sent before the capture too.
+                let is_open = requests.is_open(psn);
                 let confidence = if is_open { Confidence::Possible } else { Confidence::Likely };
                 found.add(seen, Kind::Duplicate, confidence, frames, text.to_owned());
                 true

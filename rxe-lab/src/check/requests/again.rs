@@ -14,7 +14,7 @@ use super::{Refusal, Requests};
 use crate::words::time;
 
 /// A packet repeated within this time is duplicated by the network.
-pub(in super::super) const AT_ONCE: Duration = Duration::from_micros(20);
+const AT_ONCE: Duration = Duration::from_micros(20);
 
 /// The network does not delay an answer this long.
 const LONG_AGO: Duration = Duration::from_millis(1);
@@ -43,7 +43,7 @@ pub(super) struct Episode {
     packets: u64,
     text: String,
     /// If no outstanding request had asked for an answer: the explanation of that.
-    unasked: Option<String>,
+    unasked: Option<(Confidence, String)>,
     /// If a timer expired: the time of the first retransmission.
     timeout: Option<Duration>,
     /// Whether a NAK caused retransmission of a reordered packet and all after it.
@@ -83,15 +83,6 @@ struct Repetition {
 }
 
 impl Repetition {
-    /// Returns the confidence in a cause that the capture shows. A NAK or a missing response from before
-    /// the capture may be another cause, but the requester heeds it soon.
-    fn confidence(&self) -> Confidence {
-        match self.is_open && self.waited <= LONG_AGO {
-            true => Confidence::Possible,
-            false => Confidence::Likely,
-        }
-    }
-
     /// Returns whether the network duplicated the packet.
     /// No requester can detect a loss this soon.
     fn is_by_network(&self) -> bool {
@@ -191,6 +182,10 @@ impl Requests {
             let is_unseen = |first: &Sent| refusal.psn.before(first.psn);
             let (confidence, text) = match self.history.first().is_some_and(is_unseen) {
                 true => (Confidence::Likely, lost_unseen(refusal.kind)),
+                // The answer to an earlier transmission may have come before the capture.
+                false if refusal.kind == Kind::ImpliedNak && it.is_open => {
+                    (Confidence::Possible, lost_after(refusal.kind))
+                }
                 false => (Confidence::Certain, lost_after(refusal.kind)),
             };
             let frames = vec![it.first_frame, refusal.frame];
@@ -269,7 +264,9 @@ impl Requests {
     fn note_timeout(&mut self, seen: &Seen<'_>, it: &Repetition) {
         let asked = self.history.trimmed || !self.gaps.is_empty() || self.history.asks_for_answer();
         let why = "no request on the way had AckReq set, so the responder need not answer";
-        let unasked = (!asked).then(|| self.no_answer(it, why));
+        // A request from before the capture may have asked.
+        let confidence = if it.is_open { Confidence::Possible } else { Confidence::Likely };
+        let unasked = (!asked).then(|| (confidence, self.no_answer(it, why)));
         let timeout = Some(seen.at);
         if let Some(episode) = &mut self.episode {
             (episode.unasked, episode.timeout) = (unasked, timeout);
@@ -383,13 +380,14 @@ impl Requests {
     /// Explains a retransmission that no refusal asked for.
     /// `None` if there is no explanation: no timer expires that soon.
     fn verdict(&self, it: &Repetition) -> Option<(Kind, Confidence, String)> {
+        let likely = if it.is_open { Confidence::Possible } else { Confidence::Likely };
         if it.is_by_network() {
             let text = format!(
                 "The same packet came again after {}, too soon for a requester to send it again: \
                  the network has duplicated it.",
                 time(it.since)
             );
-            return Some((Kind::Duplicate, Confidence::Likely, text));
+            return Some((Kind::Duplicate, likely, text));
         }
         if self.is_doubtful(it.psn) {
             let text = unexplained("It was sent again");
@@ -402,14 +400,16 @@ impl Requests {
                 "It was sent again although it was answered: {what} was lost after the place of the \
                  capture, or came too late."
             );
-            return Some((Kind::AckLost, it.confidence(), text));
+            return Some((Kind::AckLost, likely, text));
         }
         // A NAK came since, so a timer need not have expired.
         if self.is_too_soon(it.waited) || self.refused_in > it.last_frame {
             return None;
         }
         let text = self.no_answer(it, "the request or its answer was lost");
-        Some((Kind::Timeout, it.confidence(), text))
+        // A NAK from before the capture would have been heeded sooner.
+        let likely = if it.waited > LONG_AGO { Confidence::Likely } else { likely };
+        Some((Kind::Timeout, likely, text))
     }
 
     /// Returns whether no timer expires within this time: no requester gives the answer less than
@@ -537,11 +537,11 @@ impl Requests {
         // The RNR NAK itself was already reported.
         if let Some(e) = self.episode.take().filter(|e| e.kind != Kind::Rnr && !e.is_unseen) {
             // A requester that sets AckReq elsewhere probably set it here too, in a packet that was lost.
-            let (kind, text) = match e.unasked.filter(|_| !self.has_asked) {
-                Some(text) => (Kind::AckNotRequested, text),
-                None => (e.kind, e.text),
+            let (kind, confidence, text) = match e.unasked.filter(|_| !self.has_asked) {
+                Some((confidence, text)) => (Kind::AckNotRequested, confidence, text),
+                None => (e.kind, e.confidence, e.text),
             };
-            found.push(kind, e.confidence, (e.first, e.span), e.frames, text).packets = e.packets;
+            found.push(kind, confidence, (e.first, e.span), e.frames, text).packets = e.packets;
         }
     }
 }
