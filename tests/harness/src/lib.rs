@@ -18,6 +18,7 @@ pub mod programs;
 mod say;
 pub mod scenario;
 mod skip;
+pub mod suite;
 pub mod vm;
 pub mod wheel;
 

@@ -391,7 +391,7 @@ pub const LAYERS: &[Layers] = &[
         name: "tests/harness",
         within: "",
         layers: &[
-            &["conform", "interop", "programs", "scenario"],
+            &["conform", "interop", "programs", "scenario", "suite"],
             &["c", "dist", "peer", "skip"],
             &["checkout", "ci", "debs", "libs", "pages", "wheel"],
             &["vm"],

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rxe_harness::vm::{Error, Result};
+use crate::vm::{Error, Result};
 
 use super::table::{Outcome, Outcomes};
 
@@ -16,7 +16,7 @@ const REPLACED: [&str; 3] = ["introspection_registrar.cc", "introspection.cc", "
 
 const DIRECTORIES: [&str; 3] = ["internal", "public", "unit"];
 
-const HARNESS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/suite");
+const HARNESS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../suite");
 
 /// The libraries that are linked by name. Those of Abseil are found with pkg-config.
 const LIBRARIES: [&str; 5] = ["-lgmock", "-lgtest", "-lglog", "-libverbs", "-lpthread"];
@@ -54,7 +54,10 @@ END
     cat /run/said/*"#;
 
 /// Compiles changed sources, and returns the script that runs the tests on `$device`.
-pub(super) fn command(source: &Path) -> Result<String> {
+///
+/// # Errors
+/// The checkout does not exist, or its tests cannot be compiled.
+pub fn command(source: &Path) -> Result<String> {
     let source = source.canonicalize().map_err(|e| Error::io(source, &e))?;
     let program = compile(&source)?;
     Ok(format!("run={}{RUN}", program.display()))
@@ -117,7 +120,7 @@ fn run(command: &mut Command) -> Result<String> {
 /// Parses the output of googletest: a line when a test begins, and one when it ends, unless the
 /// test ends its process. A skipped test gives the reason in the line before. The module is the
 /// suite, without its parameters.
-pub(super) fn parse(said: &str) -> Outcomes {
+pub fn parse(said: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     let mut reason = String::new();
     for line in said.lines() {

@@ -3,11 +3,6 @@
 //!
 //! The tests are not part of this project. The caller provides checkouts of them.
 
-mod perftest;
-mod rdma_core;
-mod rdma_unit_test;
-mod table;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -15,11 +10,11 @@ use std::thread;
 
 use rxe_harness::checkout;
 use rxe_harness::pages;
+use rxe_harness::suite::{self, Outcomes, perftest, rdma_core, rdma_unit_test};
 use rxe_harness::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
 
 use super::interop::build;
 use super::programs;
-use table::Outcomes;
 
 /// The suite to run.
 #[derive(clap::Args)]
@@ -108,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         (Some(kernel), Some(said)) => Some((kernel, outcomes(&format!("kernel-{kernel}"), said?)?)),
         _ => None,
     };
-    let table = table::table(&ours, theirs.as_ref().map(|(kernel, outcomes)| (*kernel, outcomes)));
+    let table = suite::table(&ours, theirs.as_ref().map(|(kernel, outcomes)| (*kernel, outcomes)));
     println!("{table}");
     let option = if kernel.is_none() { " --kernel none" } else { "" };
     pages::write(&checkout::root()?, programs::PAGE, &format!("suite {name}{option}"), &table)?;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use rxe_harness::vm::{Error, Result};
+use crate::vm::{Error, Result};
 
 use super::table::{Outcome, Outcomes};
 
@@ -94,7 +94,10 @@ const PLAY: &str = r#"
 "#;
 
 /// Compiles the programs if they do not exist, and returns the script that runs them.
-pub(super) fn command(source: &Path) -> Result<String> {
+///
+/// # Errors
+/// The checkout does not exist, or its programs cannot be compiled.
+pub fn command(source: &Path) -> Result<String> {
     let source = source.canonicalize().map_err(|e| Error::io(source, &e))?;
     if !source.join(LINES[0].0).exists() {
         compile(&source)?;
@@ -121,7 +124,7 @@ fn compile(source: &Path) -> Result<()> {
 }
 
 /// Parses the output of [`PLAY`].
-pub(super) fn parse(said: &str) -> Outcomes {
+pub fn parse(said: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for line in said.lines().filter_map(|line| line.strip_prefix("perftest: ")) {
         let Some((test, outcome)) = line.rsplit_once(" ... ") else { continue };

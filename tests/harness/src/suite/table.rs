@@ -5,18 +5,21 @@ use std::fmt::Write as _;
 
 /// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub enum Outcome {
+    /// It passed.
     Passed,
+    /// It failed, or ended its process.
     Failed,
+    /// It was skipped, for this reason.
     Skipped(String),
 }
 
 /// The results of tests, by module and name.
-pub(super) type Outcomes = BTreeMap<(String, String), Outcome>;
+pub type Outcomes = BTreeMap<(String, String), Outcome>;
 
 /// Returns the table of passed tests by module, with rxe and with a kernel.
 /// A second table has the reasons why tests with rxe did not pass.
-pub(super) fn table(ours: &Outcomes, theirs: Option<(&str, &Outcomes)>) -> String {
+pub fn table(ours: &Outcomes, theirs: Option<(&str, &Outcomes)>) -> String {
     let passed = |outcomes: &Outcomes, module: Option<&str>| {
         let of = |test: &&String| module.is_none_or(|module| module == **test);
         let passed =

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use rxe_harness::vm::{Error, Result};
+use crate::vm::{Error, Result};
 
 use super::table::{Outcome, Outcomes};
 
@@ -14,7 +14,10 @@ const FOREIGN: [&str; 3] = ["test_mlx5", "test_efa", "test_cuda"];
 const BUILT: &str = "build";
 
 /// Returns the script that runs the tests on `$device`.
-pub(super) fn command(source: &Path) -> Result<String> {
+///
+/// # Errors
+/// The checkout does not exist.
+pub fn command(source: &Path) -> Result<String> {
     let tests = source.join("tests");
     let tests = tests.canonicalize().map_err(|e| Error::io(&tests, &e))?;
     let built = tests.with_file_name(BUILT);
@@ -32,7 +35,7 @@ pub(super) fn command(source: &Path) -> Result<String> {
 
 /// Parses the output of `unittest -v`: `NAME (tests.MODULE.CLASS.NAME)`, with a description on the
 /// next line if there is one, then ` ... ` and the result. Other output may be in between.
-pub(super) fn parse(said: &str) -> Outcomes {
+pub fn parse(said: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     let mut current = None;
     for line in said.lines() {
