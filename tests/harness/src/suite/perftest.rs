@@ -123,7 +123,7 @@ fn compile(source: &Path) -> Result<()> {
     }
 }
 
-/// Parses the output of [`PLAY`].
+/// Parses the output of the script that [`command`] returns.
 pub fn parse(said: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for line in said.lines().filter_map(|line| line.strip_prefix("perftest: ")) {
