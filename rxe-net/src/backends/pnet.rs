@@ -50,6 +50,10 @@ type FrameFilter = Box<dyn Fn(&[u8]) -> bool + Send>;
 pub(crate) struct Use {
     /// Chooses the received frames that are put into the queue.
     pub(crate) wants: FrameFilter,
+    /// The filter of the socket, before [`Use::wants`]; `None` for all frames. It also sees the VLAN tag,
+    /// which the kernel removes from a frame.
+    #[cfg(target_os = "linux")]
+    pub(crate) filter: Option<Vec<libc::sock_filter>>,
     /// Called after a frame was put into the empty queue, and after the channel has failed.
     pub(crate) wake: Box<dyn Fn() + Send>,
     /// The size of the queue in bytes.
@@ -93,7 +97,7 @@ impl Channel {
             ..Config::default()
         };
         #[cfg(target_os = "linux")]
-        let (socket, config) = socket(config).map_err(refused)?;
+        let (socket, config) = socket(config, user.filter.as_deref()).map_err(refused)?;
         let DataLink::Ethernet(sender, receiver) =
             pnet_datalink::channel(interface, config).map_err(refused)?
         else {
@@ -131,7 +135,11 @@ impl Channel {
         let closed = || io::Error::from(io::ErrorKind::NotConnected);
         self.socket.ensure().map_err(|_| closed())?;
         let sender = self.sender.as_mut().ok_or_else(closed)?;
-        match sender.send_to(&parts.concat(), None) {
+        let sent = match parts {
+            [whole] => sender.send_to(whole, None),
+            _ => sender.send_to(&parts.concat(), None),
+        };
+        match sent {
             Some(Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
                 Err(io::ErrorKind::WouldBlock.into())
             }
@@ -149,7 +157,6 @@ impl Drop for Channel {
         if self.socket.ensure().is_err() {
             std::mem::forget(self.sender.take());
         }
-        self.sender = None;
     }
 }
 
@@ -157,10 +164,13 @@ impl Drop for Channel {
 /// and would receive from all interfaces until it is bound. Returns the socket, and the
 /// configuration with a copy that pnet closes.
 #[cfg(target_os = "linux")]
-fn socket(config: Config) -> io::Result<(SharedFd, Config)> {
+fn socket(config: Config, filter: Option<&[libc::sock_filter]>) -> io::Result<(SharedFd, Config)> {
     use std::os::fd::{AsFd, IntoRawFd};
 
     let socket = packet_membership::unbound(rustix::net::SocketType::RAW)?;
+    if let Some(filter) = filter {
+        sockopt::attach_filter(socket.as_fd(), filter)?;
+    }
     sockopt::set_receive_buffer(socket.as_fd(), SOCKET_BUFFER);
     sockopt::set_send_buffer(socket.as_fd(), SOCKET_BUFFER);
     let copy = CheckedFd::internal(socket.try_clone()?).into_owned().into_raw_fd();

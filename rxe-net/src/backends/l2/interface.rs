@@ -64,13 +64,7 @@ impl InterfaceLink {
     /// Opens a socket that receives the endpoint's frames on the interface `name`.
     pub(super) fn open(name: &str, config: &L2Config) -> Result<Self, NetError> {
         let failed = |reason| NetError::L2 { link: format!("if:{name}"), reason };
-        let device = net_device(name)?;
-        check(&device, config)
-            .map_err(|e| NetError::os("list the interfaces", e))?
-            .map_or(Ok(()), |reason| Err(failed(reason)))?;
-        if !device.up {
-            return Err(NetError::DeviceDown { netdev: name.into() });
-        }
+        let device = usable(name, config, failed)?;
         let filter: Vec<sock_filter> = filter::station(config.mac.0);
         let opened = PacketSocket::open(&PacketSocketConfig {
             interface: device.index,
@@ -249,8 +243,25 @@ impl Link for InterfaceLink {
     }
 }
 
+/// Returns the interface with this name if an endpoint can use it. `failed` makes an error of the
+/// reason why it cannot.
+pub(super) fn usable(
+    name: &str,
+    config: &L2Config,
+    failed: impl FnOnce(L2Failure) -> NetError,
+) -> Result<NetDev, NetError> {
+    let device = net_device(name)?;
+    check(&device, config)
+        .map_err(|e| NetError::os("list the interfaces", e))?
+        .map_or(Ok(()), |reason| Err(failed(reason)))?;
+    if !device.up {
+        return Err(NetError::DeviceDown { netdev: name.into() });
+    }
+    Ok(device)
+}
+
 /// Returns why an endpoint cannot use this interface, or `None` if it can.
-pub(super) fn check(device: &NetDev, config: &L2Config) -> io::Result<Option<L2Failure>> {
+fn check(device: &NetDev, config: &L2Config) -> io::Result<Option<L2Failure>> {
     if !device.ethernet || device.loopback {
         return Ok(Some(L2Failure::NotEthernet));
     }

@@ -1,8 +1,8 @@
 //! A link over an interface of this host, by pnet's channel ([`crate::backends::pnet`]).
 //!
-//! The endpoint is another station on the interface's wire, as with [`super::interface`]. The
-//! interface is promiscuous while the link is open, and the thread that receives passes on frames to
-//! the endpoint and to groups. Each packet is a frame.
+//! The endpoint is another station on the interface's wire, as with [`super::interface`], and its
+//! socket has the same filter. The interface is promiscuous while the link is open. Each packet is a
+//! frame.
 //!
 //! Invariants: the queues in both directions are bounded.
 
@@ -12,13 +12,13 @@ use std::time::Duration;
 use rustix::event::epoll::EventFlags;
 
 use super::config::L2Config;
-use super::interface::check;
+use super::interface::usable;
 use super::link::{Arrival, Link};
 use super::waiting::Waiting;
 use crate::backends::loss::Loss;
+use crate::backends::packet::filter;
 use crate::backends::pnet::{Channel, Use, find};
 use crate::error::{L2Failure, NetError};
-use crate::interface::net_device;
 use rxe_sys::{Epoll, EventFd, SharedFd, TimerFd};
 
 /// A link over an interface of this host.
@@ -44,13 +44,7 @@ impl PnetLink {
     pub(super) fn open(name: &str, config: &L2Config) -> Result<Self, NetError> {
         let failed = |reason| NetError::L2 { link: format!("pnet:{name}"), reason };
         let interface = find(name)?;
-        let device = net_device(name)?;
-        check(&device, config)
-            .map_err(|e| NetError::os("list the interfaces", e))?
-            .map_or(Ok(()), |reason| Err(failed(reason)))?;
-        if !device.up {
-            return Err(NetError::DeviceDown { netdev: name.into() });
-        }
+        usable(name, config, failed)?;
         let arrived = Arc::new(EventFd::new()?);
         let retry = TimerFd::new()?;
         let epoll = Epoll::new()?;
@@ -58,7 +52,9 @@ impl PnetLink {
         epoll.add(retry.shared(), 0, EventFlags::IN)?;
         let (mac, wake) = (config.mac.0, Arc::clone(&arrived));
         let user = Use {
-            wants: Box::new(move |frame| is_for(mac, frame)),
+            // A bridge returns the endpoint's own frames.
+            wants: Box::new(move |frame| frame.get(6..12).is_some_and(|from| from != mac)),
+            filter: Some(filter::station(mac)),
             wake: Box::new(move || wake.set()),
             queue: QUEUE,
         };
@@ -104,11 +100,4 @@ impl Link for PnetLink {
     fn shared(&self) -> &SharedFd {
         self.epoll.shared()
     }
-}
-
-/// Returns whether a frame is to the endpoint with this Ethernet address or to a group, and from
-/// another station.
-fn is_for(mac: [u8; 6], frame: &[u8]) -> bool {
-    let (Some(to), Some(from)) = (frame.get(..6), frame.get(6..12)) else { return false };
-    (to == mac || to[0] & 1 != 0) && from != mac
 }

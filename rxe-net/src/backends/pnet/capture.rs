@@ -39,6 +39,8 @@ impl LinkCapture {
         }
         let user = Use {
             wants: Box::new(is_rdma),
+            #[cfg(target_os = "linux")]
+            filter: None,
             wake: Box::new(|| {}),
             queue: usize::try_from(buffer).unwrap_or(usize::MAX),
         };

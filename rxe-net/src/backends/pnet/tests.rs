@@ -30,7 +30,8 @@ fn the_rdma_packets_of_an_interface_are_captured_at_both_ends() {
     in_namespace(link, || {
         let mut ends = ["near0", "far0"].map(|name| LinkCapture::open(name, 1 << 20).unwrap());
         let near = find("near0").unwrap();
-        let user = Use { wants: Box::new(|_| false), wake: Box::new(|| {}), queue: 0 };
+        let user =
+            Use { wants: Box::new(|_| false), filter: None, wake: Box::new(|| {}), queue: 0 };
         let mut sender = Channel::open(&near, user).unwrap();
         let mac = near.mac.unwrap().octets();
         let wanted = ["10.0.0.1", "fe80::1"].map(|address| frame(mac, address, 4791));
@@ -75,7 +76,8 @@ fn a_capture_that_is_not_read_drops_frames_and_counts_them() {
     in_namespace(link, || {
         let mut far = LinkCapture::open("far0", 1000).unwrap();
         let near = find("near0").unwrap();
-        let user = Use { wants: Box::new(|_| false), wake: Box::new(|| {}), queue: 0 };
+        let user =
+            Use { wants: Box::new(|_| false), filter: None, wake: Box::new(|| {}), queue: 0 };
         let mut sender = Channel::open(&near, user).unwrap();
         while far.dropped() == 0 {
             sender.send(&[&frame([2; 6], "10.0.0.1", 4791)]).unwrap();

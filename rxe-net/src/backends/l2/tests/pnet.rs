@@ -133,10 +133,12 @@ fn frames_of_other_stations_do_not_arrive() {
             PnetLink::open(netdev, &parse(&format!("pnet:{netdev} mac {mac}"))).unwrap()
         };
         let [mut near, mut far] = [open("near0", NEAR_MAC), open("far0", FAR_MAC)];
-        let frame =
-            |to: [u8; 6], from| [&to[..], &[2, 0, 0, 0, 0, from], &[0x88, 0xb5], &[7; 50]].concat();
+        let of_type = |ethertype: [u8; 2], to: [u8; 6], from| {
+            [&to[..], &[2, 0, 0, 0, 0, from], &ethertype, &[7; 50]].concat()
+        };
+        let frame = |to, from| of_type([0x88, 0xb5], to, from);
         let to_near = [2, 0, 0, 0, 0, 1];
-        let wanted = [frame(to_near, 2), frame([0xff; 6], 2)];
+        let wanted = [frame(to_near, 2), of_type([8, 6], [0xff; 6], 2)];
         for sent in [&frame([2, 0, 0, 0, 0, 9], 2), &frame(to_near, 1), &wanted[0], &wanted[1]] {
             far.push(&[sent]).unwrap();
         }
@@ -146,6 +148,29 @@ fn frames_of_other_stations_do_not_arrive() {
             near.next(&mut |arrival| got.push(arrival.bytes.to_vec())).unwrap();
         }
         assert_eq!(got, wanted);
+    });
+}
+
+#[test]
+fn frames_of_other_vlans_are_not_the_link_s() {
+    in_namespace(PAIR, || {
+        let open = |netdev: &str, mac| {
+            PnetLink::open(netdev, &parse(&format!("pnet:{netdev} mac {mac}"))).unwrap()
+        };
+        let [mut near, mut far] = [open("near0", NEAR_MAC), open("far0", FAR_MAC)];
+        let asked = solicitation([2, 0, 0, 0, 0, 2], ip(OTHER[0]), ip(OWN[0]));
+        // VLAN 5, priority 7 without a VLAN, no tag.
+        for tag in [&[0x81, 0, 0, 5][..], &[0x81, 0, 0xe0, 0], &[]] {
+            let (addresses, rest) = asked.split_at(12);
+            far.push(&[addresses, tag, rest]).unwrap();
+        }
+        let mut got = Vec::new();
+        while got.len() < 2 {
+            wait(near.shared());
+            near.next(&mut |arrival| got.push(arrival.bytes.to_vec())).unwrap();
+        }
+        while near.next(&mut |arrival| got.push(arrival.bytes.to_vec())).unwrap() {}
+        assert_eq!(got, [asked.clone(), asked]);
     });
 }
 
