@@ -229,13 +229,13 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether the device's threads may have a real-time priority (SCHED_RR, the lowest); the
+    /// Sets whether the device's threads sleep at a real-time priority (SCHED_RR, the lowest); the
     /// default is on. sched(7).
     ///
-    /// They then receive packets immediately, also while the program's threads poll memory on every
-    /// CPU. A thread that works for more than half of the time has an ordinary priority. Where the
-    /// process may not have real-time priorities (without CAP_SYS_NICE or RLIMIT_RTPRIO), the
-    /// option changes nothing.
+    /// They then get a CPU as soon as a packet arrives, also while the program's threads poll memory
+    /// on every CPU. They work at an ordinary priority. Where the process may not have real-time
+    /// priorities (without CAP_SYS_NICE or RLIMIT_RTPRIO), or if the thread that opens the device
+    /// has another policy than SCHED_OTHER, the option changes nothing.
     pub fn realtime(mut self, on: bool) -> Self {
         self.realtime = on;
         self

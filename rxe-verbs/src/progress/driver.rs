@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
-use rxe_core::types::Time;
-
 use super::Shard;
-use super::policy::{AdaptivePolling, RealtimeShare};
+use super::policy::AdaptivePolling;
 use super::shard::RX_BUDGET;
 use super::turn::{Backlog, Core};
 use super::wakeup::WokenBy;
@@ -80,7 +78,8 @@ impl Drop for Driver {
 
 fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> {
     let mut polling = AdaptivePolling::new();
-    let mut priority = Priority::new(shard.realtime);
+    // A policy that the program has chosen for its threads is kept.
+    let mut realtime = shard.realtime && rxe_sys::is_ordinary();
     let mut woken = WokenBy::default();
     let mut turns = 0u32;
     while !shard.stop.load(Ordering::Acquire) {
@@ -98,15 +97,9 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
         })?;
         woken = WokenBy::default();
         if !polls {
-            priority.raise();
-            woken = shard.wakeups.sleep()?;
-            priority.woken();
+            woken = sleep(shard, &mut realtime)?;
             polling.slept();
-            continue;
-        }
-        // A driver that polls must not keep other threads from the CPU.
-        priority.lower();
-        if shard.single_cpu {
+        } else if shard.single_cpu {
             let before = now();
             thread::yield_now();
             polling.yielded(now().since(before));
@@ -115,53 +108,19 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
     Ok(())
 }
 
-/// The scheduling priority of the driver's thread, which is a real-time one from before it sleeps
-/// until it polls.
-struct Priority {
-    /// Whether the process may have real-time priorities, as far as known.
-    permitted: bool,
-    /// Since when the thread has run at a real-time priority. `None` at an ordinary one.
-    since: Option<Time>,
-    share: RealtimeShare,
-}
-
-impl Priority {
-    /// Creates the priority. Real-time ones are used if `wanted`, unless the program has chosen a
-    /// policy for its threads, which the driver has inherited.
-    fn new(wanted: bool) -> Self {
-        let permitted = wanted && rxe_sys::is_ordinary();
-        Self { permitted, since: None, share: RealtimeShare::default() }
+/// Sleeps, at a real-time priority if `realtime` and the process may have one: the thread then gets a
+/// CPU as soon as it is woken. It takes no turn at that priority, because the queues of the engine
+/// make a thread wait for one that it has preempted ([`rxe_core::queue::Doorbells`]), and because
+/// programs' callbacks run in a turn.
+fn sleep(shard: &Shard, realtime: &mut bool) -> Result<WokenBy> {
+    if *realtime {
+        *realtime = rxe_sys::set_realtime().is_ok();
     }
-
-    /// Raises the priority for a sleep, if that is permitted and the driver has not used too much.
-    fn raise(&mut self) {
-        if !self.permitted {
-            return;
-        }
-        let now = now();
-        if let Some(since) = self.since.replace(now) {
-            self.share.ran(since, now);
-        } else if self.share.permits(now) {
-            self.permitted = rxe_sys::set_realtime().is_ok();
-            self.since = self.permitted.then_some(now);
-        }
-        if !self.share.permits(now) {
-            self.lower();
-        }
+    let woken = shard.wakeups.sleep();
+    if *realtime {
+        *realtime = rxe_sys::set_ordinary().is_ok();
     }
-
-    /// Records that the sleep is over.
-    fn woken(&mut self) {
-        self.since = self.since.map(|_| now());
-    }
-
-    /// Takes the real-time priority away.
-    fn lower(&mut self) {
-        if let Some(since) = self.since.take() {
-            self.share.ran(since, now());
-            self.permitted = rxe_sys::set_ordinary().is_ok();
-        }
-    }
+    woken
 }
 
 impl Shard {

@@ -10,7 +10,6 @@
 //! - [`turn`]: how long a turn may be.
 //! - [`timers`]: when timers run, and when silence is not the peer's.
 //! - [`polling`]: when the driver polls instead of sleeping.
-//! - [`realtime`]: how long the driver may have a real-time priority.
 //!
 //! Guarantees, as long as the process runs and the socket accepts packets (`progress/invariants.rs`
 //! checks them with random programs in virtual time):
@@ -40,7 +39,6 @@
 mod acks;
 mod doorbell_batching;
 mod polling;
-mod realtime;
 mod reply_predictor;
 mod timers;
 mod turn;
@@ -53,7 +51,6 @@ pub(crate) use doorbell_batching::Post;
 #[cfg(test)]
 pub(super) use doorbell_batching::{BATCHES_IN_TIME, MAX_POST_WAIT, MAX_STREAM_WAIT};
 pub(super) use polling::AdaptivePolling;
-pub(super) use realtime::RealtimeShare;
 pub(crate) use reply_predictor::ReplyPredictor;
 pub(super) use reply_predictor::{MAX_REPLY_WAIT, PostContext, messages};
 pub(super) use timers::TimerGate;

@@ -27,8 +27,8 @@ impl AdaptivePolling {
     /// The longest yield of the CPU that does not count as contention. If the driver gets the CPU
     /// back later, other threads need it.
     const MAX_YIELD: Duration = Duration::from_micros(20);
-    /// The longest time between two polls that does not count as contention. A turn takes at most
-    /// 0.25 ms ([`super::TurnLimit`]).
+    /// The longest time between two polls that does not count as contention. A turn begins no
+    /// step after 0.25 ms ([`super::TurnLimit`]).
     const MAX_GAP: Duration = Duration::from_millis(1);
     /// The first value of `penalty`, its maximum, and its maximum under contention. There, packets
     /// that arrive while other threads run are received late.
