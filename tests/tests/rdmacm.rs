@@ -22,8 +22,9 @@ fn devices_with_a_card_s_identity_connect_by_address() {
     let script = "
         timeout 60 $RXE run --as mlx5 -- rping -s -a 10.9.0.1 -C 3 -V > server 2>&1 & server=$!
         until listens 10.9.0.1; do kill -0 $server; sleep 0.05; done
-        timeout 60 $RXE run --as mlx5 -- rping -c -a 10.9.0.1 -C 3 -V
-        wait $server
+        timeout 60 $RXE run --as mlx5 -- rping -c -a 10.9.0.1 -C 3 -V > client 2>&1 ||
+            succeeded $? client
+        wait $server || succeeded $? server
     ";
     alone("rping with an identity", "rping", script);
 }
@@ -35,12 +36,12 @@ fn a_loopback_address_leads_to_a_device_that_is_not_listed() {
     let script = "
         timeout 60 $RXE run -- rping -s -a 127.0.0.1 -C 3 -V > server 2>&1 & server=$!
         until listens 127.0.0.1; do kill -0 $server; sleep 0.05; done
-        timeout 60 $RXE run -- rping -c -a 127.0.0.1 -C 3 -V
-        wait $server
+        timeout 60 $RXE run -- rping -c -a 127.0.0.1 -C 3 -V > client 2>&1 || succeeded $? client
+        wait $server || succeeded $? server
         timeout 60 $RXE run -- rping -s -a ::1 -C 3 -V > server 2>&1 & server=$!
         until listens ::1; do kill -0 $server; sleep 0.05; done
-        timeout 60 $RXE run -- rping -c -a ::1 -C 3 -V
-        wait $server
+        timeout 60 $RXE run -- rping -c -a ::1 -C 3 -V > client 2>&1 || succeeded $? client
+        wait $server || succeeded $? server
     ";
     alone("rping on loopback", "rping", script);
 }
@@ -59,8 +60,9 @@ fn an_endpoint_of_layer_2_leads_to_the_other_end_of_its_socket() {
             timeout 60 $RXE run --device near -- \\
                 rping -s -a $address -C 3 -V > server 2>&1 & server=$!
             until [ -S link ]; do kill -0 $server; sleep 0.05; done
-            timeout 60 $RXE run -d far -- rping -c -a $address -C 3 -V
-            wait $server
+            timeout 60 $RXE run -d far -- rping -c -a $address -C 3 -V > client 2>&1 ||
+                succeeded $? client
+            wait $server || succeeded $? server
             rm -f link
         done
         $RXE pingpong -d far > first 2>&1 & first=$!
@@ -91,11 +93,15 @@ fn endpoints_reach_each_other_through_qemu() {
             rping -s -a 10.77.0.1 -C 20 -S 60000 -V > server 2>&1 & server=$!
         until [ -S own ]; do kill -0 $server; sleep 0.05; done
         export XDG_RUNTIME_DIR=$PWD/far
-        until timeout 60 $RXE run --device far -- rping -c -a 10.77.0.1 -C 20 -S 60000 -V; do
+        client() {
+            timeout 60 $RXE run --device far -- \\
+                rping -c -a 10.77.0.1 -C 20 -S 60000 -V > client 2>&1 || succeeded $? client
+        }
+        until client; do
             kill -0 $server
             sleep 0.05
         done
-        wait $server
+        wait $server || succeeded $? server
     ";
     let test = "rping between endpoints through QEMU";
     if !installed(test, "qemu-system-x86_64") || !installed(test, "rping") {
@@ -122,13 +128,16 @@ fn an_endpoint_on_an_interface_leads_to_other_hosts_beside_this_one() {
         XDG_RUNTIME_DIR=$PWD/own timeout 60 $RXE run --device own0 -- \\
             rping -s -a fd09::11 -C 50 -V > server 2>&1 & server=$!
         until listens 10.9.0.1; do kill -0 $host; sleep 0.05; done
-        at_far() { timeout 60 ip netns exec far $RXE run -- rping -c -a $1 -C 50 -V; }
+        at_far() {
+            timeout 60 ip netns exec far $RXE run -- rping -c -a $1 -C 50 -V > client-$1 2>&1 ||
+                succeeded $? client-$1
+        }
         at_far 10.9.0.1 & beside=$!
         # It looks for duplicates first, and then the program listens.
         until at_far fd09::11; do kill -0 $server; sleep 0.05; done
         wait $beside
-        wait $host
-        wait $server || { cat server; exit 1; }
+        wait $host || succeeded $? host
+        wait $server || succeeded $? server
     ";
     alone("rping beside the host's stack", "rping", script);
 }
@@ -373,7 +382,10 @@ fn pair(server: &str, server_args: &str, at: &str, client: &str, client_args: &s
         # A server that goes on for ever has done its part.
         ( sleep 5; kill $server ) > gone 2>&1 &
         wait $server
-        echo "exit codes: server $?, client $client"
+        server=$?
+        succeeded $server server && server=0
+        succeeded $client client && client=0
+        echo "exit codes: server $server, client $client"
         echo "-- server"; cat server
         echo "-- client"; cat client
         "#
