@@ -220,6 +220,7 @@ fn a_misspelt_word_and_one_of_another_case_are_recognized() {
         ("errno=enomem@ibv_reg_mr", "ENOMEM"),
         ("errno=EIO@reg_mr", "ibv_reg_mr"),
         ("async=port_err@1s", "PORT_ERR"),
+        ("drop only opcodes=send,ack", "opcode="),
     ] {
         let error = text.parse::<FaultPlan>().unwrap_err().to_string();
         let said = format!(": did you mean `{meant}`? Otherwise write ");

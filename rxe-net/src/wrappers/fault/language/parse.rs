@@ -13,19 +13,25 @@ type Result<T> = std::result::Result<T, FaultError>;
 /// The maximum number of faults in one description.
 const MAX_RULES: usize = 32;
 
-/// The words with which a clause begins, and those of packet faults alone.
-const FAULT_NAMES: [&str; 15] = [
-    "drop", "dup", "reorder", "delay", "corrupt", "ecn", "wc=", "errno=", "async=", "slow cq",
-    "only", "after", "burst", "in:", "out:",
-];
-const PACKET_FAULT_NAMES: [&str; 6] = ["drop", "dup", "reorder", "delay", "corrupt", "ecn"];
-const CONDITION_NAMES: [&str; 3] = ["only", "after", "burst"];
-const KEY_NAMES: [&str; 4] = ["qp=", "opcode=", "psn=", "dst="];
+/// The words with which a clause begins.
+const PACKET_FAULTS: [&str; 6] = ["drop", "dup", "reorder", "delay", "corrupt", "ecn"];
+const VERBS_FAULTS: [&str; 4] = ["wc=", "errno=", "async=", "slow cq"];
+const CONDITIONS: [&str; 3] = ["only", "after", "burst"];
+const DIRECTIONS: [&str; 2] = ["in:", "out:"];
+/// The keys of the condition `only`.
+const KEYS: [&str; 4] = ["qp=", "opcode=", "psn=", "dst="];
 
-const FAULTS: &str = "drop, dup, reorder, delay, corrupt, ecn, wc=, errno=, async= or slow cq";
-const PACKET_FAULTS: &str = "drop, dup, reorder, delay, corrupt or ecn";
-const CONDITIONS: &str = "only, after or burst";
-const KEYS: &str = "qp=, opcode=, psn= or dst=";
+fn all_faults() -> Vec<&'static str> {
+    [&PACKET_FAULTS[..], &VERBS_FAULTS].concat()
+}
+
+/// Returns a list for a sentence, as in "drop, dup or ecn".
+fn either(names: &[&str]) -> String {
+    match names {
+        [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+        _ => names.concat(),
+    }
+}
 
 /// Parses a description and returns its packet faults. Calls `verbs` to parse each clause that is a
 /// fault at the verbs.
@@ -67,7 +73,7 @@ fn parse(
         let nothing = alone.unwrap_or(Word { text: "", column: 1 });
         let why = match alone {
             Some(_) => "a condition of packets, but no fault of packets is named".into(),
-            None => format!("no fault is named: write {FAULTS}"),
+            None => format!("no fault is named: write {}", either(&all_faults())),
         };
         return Err(FaultError::new(nothing, why));
     }
@@ -136,11 +142,14 @@ fn fault<'t>(clause: &mut Clause<'t>) -> Result<Option<Parsed<'t>>> {
             return Err(match direction {
                 Some(_) => {
                     let what = "not a fault that has a direction";
-                    FaultError::unknown(word, what, PACKET_FAULTS, PACKET_FAULT_NAMES)
+                    FaultError::unknown(word, what, &either(&PACKET_FAULTS), PACKET_FAULTS)
                 }
                 None => {
-                    let list = format!("{FAULTS}, or a condition: {CONDITIONS}");
-                    FaultError::unknown(word, "not a fault", &list, FAULT_NAMES)
+                    let faults = all_faults();
+                    let list =
+                        format!("{}, or a condition: {}", either(&faults), either(&CONDITIONS));
+                    let names = faults.into_iter().chain(CONDITIONS).chain(DIRECTIONS);
+                    FaultError::unknown(word, "not a fault", &list, names)
                 }
             });
         }
@@ -174,15 +183,15 @@ fn amount(clause: &mut Clause<'_>) -> Result<FaultAmount> {
         }
         Some(word) if !is_condition(word) && word.text != "by" => {
             let what = "neither an amount nor a condition";
-            let list = format!("an amount (1% or 3), or {CONDITIONS}; `;` ends a fault");
-            Err(FaultError::unknown(word, what, &list, CONDITION_NAMES))
+            let list = format!("an amount (1% or 3), or {}; `;` ends a fault", either(&CONDITIONS));
+            Err(FaultError::unknown(word, what, &list, CONDITIONS))
         }
         _ => Ok(FaultAmount::ALL),
     }
 }
 
 fn is_condition(word: Word<'_>) -> bool {
-    matches!(word.text, "only" | "after" | "burst")
+    CONDITIONS.contains(&word.text)
 }
 
 /// The conditions under which packets are hit.
@@ -208,13 +217,8 @@ impl<'t> Conditions<'t> {
                     once(word, self.burst.replace((length, word)).is_none())?;
                 }
                 _ => {
-                    let list = format!("{CONDITIONS}; `;` ends a fault");
-                    return Err(FaultError::unknown(
-                        word,
-                        "not a condition",
-                        &list,
-                        CONDITION_NAMES,
-                    ));
+                    let list = format!("{}; `;` ends a fault", either(&CONDITIONS));
+                    return Err(FaultError::unknown(word, "not a condition", &list, CONDITIONS));
                 }
             }
         }
@@ -223,9 +227,10 @@ impl<'t> Conditions<'t> {
 
     /// Parses what follows `only`: one or more of `qp=…`, `opcode=…`, `psn=…` and `dst=…`.
     fn read_only(&mut self, clause: &mut Clause<'_>) -> Result<()> {
-        let mut word = clause.expect(&format!("a condition ({KEYS})"))?;
+        let keys = either(&KEYS);
+        let mut word = clause.expect(&format!("a condition ({keys})"))?;
         loop {
-            let wrong = || FaultError::unknown(word, "not a condition of only", KEYS, KEY_NAMES);
+            let wrong = || FaultError::unknown(word, "not a condition of only", &keys, KEYS);
             let (key, value) = word.split_once("=").ok_or_else(wrong)?;
             let only = &mut self.only;
             match key.text {

@@ -41,8 +41,10 @@ impl FaultError {
         let is_comma = |at: &usize| is(Some(*at), |c| *c == ',');
         let digit = |at| is(at, char::is_ascii_digit);
         let word = self.column - 1;
+        // A comma after `=` may separate the values of a list.
+        let key = self.word.split('=').next().unwrap_or_default();
         // `0,5%` is a decimal comma.
-        let within = (word..word + self.word.chars().count())
+        let within = (word..word + key.chars().count())
             .filter(is_comma)
             .find(|at| !(digit(at.checked_sub(1)) && digit(Some(at + 1))));
         // A list that ends with a comma has an empty last value.
