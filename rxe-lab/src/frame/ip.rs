@@ -83,7 +83,6 @@ impl<'a> Walk<'a> {
         if end > self.limit {
             return Err(Stop::Malformed("the IP packet is longer than its frame"));
         }
-        let is_fragment = unchecked == Some(Unchecked::Fragment);
         // A length of 0 means that the packet is too long for the field and was captured before it
         // was split.
         let end = match usize::from(u16_at(head, 4)) {

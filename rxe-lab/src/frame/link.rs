@@ -195,6 +195,9 @@ impl<'a> Walk<'a> {
 
     /// Decodes RoCE version 1: a GRH behind the Ethernet header. IBTA A16.
     pub(super) fn roce_v1(&mut self) -> Result<Content<'a>, Stop> {
+        if let Some((outer, _)) = self.ends {
+            self.is_inside(outer);
+        }
         let end = self.grh()?;
         self.rdma_without_icrc(end)
     }

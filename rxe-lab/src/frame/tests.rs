@@ -139,6 +139,12 @@ fn options_extension_headers_and_fragments_are_passed() {
     assert_eq!(first(RAW, &fragment).0, Icrc::Unchecked(Unchecked::Fragment));
     let later = with(44, &[17, 0, 1, 0, 0, 0, 0, 9]);
     assert!(matches!(decode_bytes(RAW, &later, later.len()).content, Content::Fragment));
+    // An atomic fragment (RFC 6946) is a whole packet, and so is its UDP datagram.
+    let mut atomic = with(44, &[17, 0, 0, 0, 0, 0, 0, 9]);
+    assert_eq!(first(RAW, &atomic).0, Icrc::Unchecked(Unchecked::Fragment));
+    atomic[48 + 4..48 + 6].copy_from_slice(&4000u16.to_be_bytes());
+    let content = decode_bytes(RAW, &atomic, atomic.len()).content;
+    assert!(matches!(content, Content::Malformed(_)), "{content:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! The fields of each header are an object under the header's name. Numbers of more than 53 bits,
 //! which JavaScript cannot represent, are hexadecimal strings.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -76,28 +77,30 @@ impl Serialize for Packet<'_> {
             .chain(packet.map(|packet| &packet.layers).into_iter().flatten())
             .filter(|layer| self.verbose || layer.header.name != "Payload")
             .collect();
-        for (nth, layer) in layers.iter().enumerate() {
-            let fields = Fields { layer, bytes: record.bytes };
-            map.serialize_entry(&name(&layers, nth), &fields)?;
+        let names = names(&layers);
+        for (name, layer) in names.iter().zip(&layers) {
+            map.serialize_entry(name, &Fields { layer, bytes: record.bytes })?;
         }
         if self.verbose {
-            let offset = |nth: usize| (name(&layers, nth), layers[nth].at);
-            let offsets: Vec<_> = (0..layers.len()).map(offset).collect();
+            let offsets: Vec<_> = names.into_iter().zip(layers.iter().map(|it| it.at)).collect();
             map.serialize_entry("offsets", &Offsets(&offsets))?;
         }
         map.end()
     }
 }
 
-/// Returns the name of a header. The second of its kind is numbered, as in `VLAN2`, and in `IPv4_2`
+/// Returns the names of headers. The second of its kind is numbered, as in `VLAN2`, and in `IPv4_2`
 /// because the name ends with a digit.
-fn name(layers: &[&Layer], nth: usize) -> String {
-    let name = layers[nth].header.name;
-    let between = if name.ends_with(|c: char| c.is_ascii_digit()) { "_" } else { "" };
-    match layers[..nth].iter().filter(|layer| layer.header.name == name).count() {
-        0 => name.into(),
-        n => format!("{name}{between}{}", n + 1),
-    }
+fn names(layers: &[&Layer]) -> Vec<String> {
+    let mut counts = HashMap::new();
+    let name = |layer: &&Layer| {
+        let name = layer.header.name;
+        let count = counts.entry(name).or_insert(0);
+        *count += 1;
+        let between = if name.ends_with(|c: char| c.is_ascii_digit()) { "_" } else { "" };
+        if *count == 1 { name.into() } else { format!("{name}{between}{count}") }
+    };
+    layers.iter().map(name).collect()
 }
 
 struct Offsets<'a>(&'a [(String, usize)]);
