@@ -2,15 +2,7 @@
 
 use std::path::Path;
 
-use rxe_lab::scenario::{self, Bounds, Generated, ScenarioError};
-
-/// Generates the packets of a scenario.
-///
-/// # Errors
-/// The scenario has a mistake or exceeds `bounds`.
-pub fn generate(text: &str, bounds: Bounds) -> Result<Generated, ScenarioError> {
-    scenario::generate(text, bounds)
-}
+use rxe_lab::scenario::{Bounds, generate};
 
 /// Returns the frames of the scenario `name` in `pcaps/scenarios`.
 ///

@@ -12,9 +12,9 @@ use rxe_core::wire::{DropReason, Opcode};
 use rxe_lab::capture::{LinkType, Reader, Start};
 use rxe_lab::check::{Checker, Kind};
 use rxe_lab::frame::{self, Content, Icrc};
-use rxe_lab::scenario::{Bounds, Generated};
+use rxe_lab::scenario::{Bounds, Generated, generate};
 use rxe_tests::captures::{pcap_frames, read, read_bytes, rows_of, unhex};
-use rxe_tests::scenario::{frames, generate};
+use rxe_tests::scenario::frames;
 
 /// Returns the names and descriptions, in the order of the names.
 fn scenarios() -> Vec<(PathBuf, String)> {

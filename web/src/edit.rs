@@ -84,8 +84,10 @@ pub(crate) fn with_fault(
     if before > 0 {
         clause += &format!(" after {before}");
     }
-    let host = host(text, to).ok_or_else(|| format!("write it at the receiving host: {clause}"))?;
-    insert(text, &host, &clause).ok_or_else(|| format!("write it at [hosts.{host}]: {clause}"))
+    let scenario: Option<Scenario> = toml::from_str(text).ok();
+    let found = scenario.as_ref().and_then(|scenario| scenario.host(to?));
+    let (name, host) = found.ok_or_else(|| format!("write it at the receiving host: {clause}"))?;
+    insert(text, name, host, &clause).ok_or_else(|| format!("write it at [hosts.{name}]: {clause}"))
 }
 
 fn target(shown: &Shown<'_>) -> Option<Target> {
@@ -99,26 +101,25 @@ fn target(shown: &Shown<'_>) -> Option<Target> {
     })
 }
 
-/// Returns the name of the host with this address.
-fn host(text: &str, address: Option<Address>) -> Option<String> {
-    let Some(Address::Ip(wanted)) = address else { return None };
-    let scenario: Scenario = toml::from_str(text).ok()?;
-    let mut hosts = scenario.hosts.into_iter();
-    hosts.find(|(_, host)| host.address.to_canonical() == wanted).map(|(name, _)| name)
+impl Scenario {
+    /// Returns the host with this address, and its name.
+    fn host(&self, address: Address) -> Option<(&String, &Host)> {
+        let Address::Ip(wanted) = address else { return None };
+        self.hosts.iter().find(|(_, host)| host.address.to_canonical() == wanted)
+    }
 }
 
 /// Adds a clause to the faults of a host. `None` if the host is not a section of its own.
-fn insert(text: &str, host: &str, clause: &str) -> Option<String> {
-    let scenario: Scenario = toml::from_str(text).ok()?;
+fn insert(text: &str, name: &str, host: &Host, clause: &str) -> Option<String> {
     let mut new = text.to_owned();
-    if let Some(faults) = &scenario.hosts.get(host)?.faults {
+    if let Some(faults) = &host.faults {
         let old = faults.get_ref().trim_end_matches([';', ' ']);
         let all = if old.is_empty() { clause.to_owned() } else { format!("{old}; {clause}") };
         // A string in JSON is one in TOML too.
         new.replace_range(faults.span(), &serde_json::to_string(&all).ok()?);
         return Some(new);
     }
-    let header = format!("[hosts.{host}]");
+    let header = format!("[hosts.{name}]");
     let is_header = |line: &str| line.split('#').next().is_some_and(|it| it.trim() == header);
     let mut at = 0;
     text.split_inclusive('\n').find(|line| {
@@ -136,6 +137,11 @@ mod tests {
     use super::*;
 
     const TEXT: &str = include_str!("../../pcaps/scenarios/psn_sequence_nak.toml");
+
+    fn insert(text: &str, name: &str, clause: &str) -> Option<String> {
+        let scenario: Scenario = toml::from_str(text).unwrap();
+        super::insert(text, name, scenario.hosts.get(name)?, clause)
+    }
 
     #[test]
     fn a_fault_is_appended_to_others_of_its_host() {

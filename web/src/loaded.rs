@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io::Read;
 
 use rxe_lab::capture::{Reader, Start};
-use rxe_lab::check::{Checker, Kind, Report};
+use rxe_lab::check::{Kind, Report};
 use rxe_lab::explain::Lang;
 use rxe_lab::frame::{self, Content};
 use rxe_lab::ladder::{Ladder, Ladders};
@@ -104,13 +104,10 @@ impl Loaded {
 
     /// Returns a report whose frames are those of findings of these kinds.
     pub(crate) fn report_on(&self, kinds: &[Kind]) -> Report {
-        let read = |checker: &mut Checker| {
-            checker.collect_frames_of(kinds.iter().copied());
-            self.store.give(checker);
-        };
-        let mut checker = Checker::default();
-        read(&mut checker);
-        checker.finish().once_more(read)
+        let mut checker = self.checked.report.checker();
+        checker.collect_frames_of(kinds.iter().copied());
+        self.store.give(&mut checker);
+        checker.finish()
     }
 
     /// Returns the index of the first packet of a frame or a later one. Frames count from 1.

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use rxe_lab::capture::{Record, Start};
-use rxe_lab::frame;
-use rxe_lab::ladder::{self, Ladders};
+use rxe_lab::capture::Record;
+use rxe_lab::ladder::{self, Ladder, Ladders};
 use rxe_lab::packets::{Summary, number};
 
-use super::decode::{Printed, failed, named, open};
+use super::decode::{failed, named, read_all};
 use crate::common::{Error, characters, check_apart, print, terminal_width, write_file};
 
 /// Draw the conversations of a capture as sequence diagrams
@@ -61,10 +60,7 @@ impl Args {
             }
         }
         if self.svg.is_none() && self.html.is_none() {
-            let width = terminal_width().unwrap_or(120).max(60);
-            let texts: Vec<_> =
-                ladders.iter().map(|l| ladder::text(l, width, characters())).collect();
-            print(&texts.join("\n"))?;
+            print_texts(&ladders)?;
         }
         read?;
         if left_out > 0 {
@@ -79,17 +75,20 @@ impl Args {
 
     fn read(&self, ladders: &mut Ladders, summary: &mut Summary) -> Result<(), Error> {
         let failed = |e| failed(&self.file, &e, "the frames before it are drawn");
-        let mut reader = open(&self.file, Printed::AtTheEnd).map_err(failed)?;
-        let mut start = Start::default();
-        while let Some(record) = reader.next().map_err(failed)? {
-            let since = start.since(&record);
-            let frame = frame::decode(&record);
-            summary.count(&frame, since);
-            let Record { number, interface, .. } = record;
-            ladders.add(number, interface, since, &frame, &record.comments, &self.qp);
-        }
-        Ok(())
+        read_all(&self.file, |record, frame, since| {
+            summary.count(frame, since);
+            let Record { number, interface, .. } = *record;
+            ladders.add(number, interface, since, frame, &record.comments, &self.qp);
+        })
+        .map_err(failed)
     }
+}
+
+/// Prints diagrams as text, as wide as the terminal.
+pub(super) fn print_texts(ladders: &[Ladder]) -> Result<(), Error> {
+    let (width, characters) = (terminal_width().unwrap_or(120).max(60), characters());
+    let texts: Vec<_> = ladders.iter().map(|one| ladder::text(one, width, characters)).collect();
+    print(&texts.join("\n"))
 }
 
 /// Returns the error for a capture that was read but has no diagram.
@@ -144,7 +143,7 @@ mod tests {
                 direction: None,
                 comments: Vec::new(),
             };
-            summary.count(&frame::decode(&record), std::time::Duration::ZERO);
+            summary.count(&rxe_lab::frame::decode(&record), std::time::Duration::ZERO);
         }
         let text = said("a.pcap", &summary);
         let what = "a.pcap has no RDMA packet, only 2 frames of ARP: capture on the ";

@@ -168,9 +168,11 @@ impl Requests {
     /// Returns whether nothing has shown yet that requests are sent for the first time. Those that are
     /// sent again from before the capture look new until one of them is answered.
     fn is_opening(&self) -> bool {
-        let first = self.history.first().filter(|_| !self.history.trimmed);
-        let is_answered =
-            first.zip(self.until).is_some_and(|(first, until)| until.after(first.psn));
+        let is_answered = self
+            .history
+            .first()
+            .zip(self.until)
+            .is_some_and(|(first, until)| until.after(first.psn));
         !self.is_whole && !self.history.trimmed && !is_answered
     }
 

@@ -71,26 +71,27 @@ impl Twice {
 }
 
 impl Report {
-    /// Returns this report, or a second one if the capture is of two places: `read` then gives all its
-    /// frames to another checker. A capture that cannot be read twice keeps its first report.
+    /// Returns this report if the capture was taken at one place. Otherwise checks the capture again
+    /// with a checker for two places, to which `read` must give all its frames, and returns the
+    /// second report.
     #[must_use]
     pub fn once_more(self, read: impl FnOnce(&mut Checker)) -> Self {
         if !self.is_of_two_places {
             return self;
         }
-        let mut checker = Checker::of_two_places();
+        let mut checker = self.checker();
         read(&mut checker);
         checker.finish()
+    }
+
+    /// Creates a checker for the same capture. If it was taken at two places, the second copy of each
+    /// packet is ignored.
+    pub fn checker(&self) -> Checker {
+        Checker { ignores_copies: self.is_of_two_places, ..Checker::default() }
     }
 }
 
 impl Checker {
-    /// Creates a checker for a capture that another one has found to be of two places. Of the two
-    /// copies of a packet the second is ignored.
-    pub(super) fn of_two_places() -> Self {
-        Self { ignores_copies: true, ..Self::default() }
-    }
-
     /// Returns whether a packet is ignored because it is a copy.
     pub(super) fn is_ignored(&mut self, at: usize, seen: &Seen<'_>, info: &OpInfo) -> bool {
         let flow = &mut self.flows[at];

@@ -283,11 +283,13 @@ impl Run<'_> {
             return;
         }
         let (name, memory) = (self.names[host], device.region.len);
-        let text = format!(
-            "[hosts.{name}] has {memory} bytes of memory, and this step accesses {length} bytes at \
-             offset {offset}, which fails: write `memory = {needed}` there if it should not"
-        );
-        let warning = || Mistake::new(span.clone(), text);
+        let warning = || {
+            let text = format!(
+                "[hosts.{name}] has {memory} bytes of memory, and this step accesses {length} bytes at \
+                 offset {offset}, which fails: write `memory = {needed}` there if it should not"
+            );
+            Mistake::new(span.clone(), text)
+        };
         self.warnings.borrow_mut().entry((span.start, host)).or_insert_with(warning);
     }
 

@@ -24,11 +24,10 @@ use rxe_lab::replay::{
     Comparison, Difference, Expected, Plan, Receive, Recording, Region, Responder, Step, Target,
     Wanted,
 };
-use rxe_lab::scenario::Bounds;
+use rxe_lab::scenario::{Bounds, generate};
 
 use super::frame::ext;
 use super::input::Input;
-use crate::scenario::generate;
 
 /// The most frames of a recording.
 const MAX_FRAMES: usize = 300;

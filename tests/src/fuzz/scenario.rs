@@ -6,9 +6,7 @@
 use rxe_lab::capture::{Reader, Start};
 use rxe_lab::check::Checker;
 use rxe_lab::frame;
-use rxe_lab::scenario::Bounds;
-
-use crate::scenario::generate;
+use rxe_lab::scenario::{Bounds, generate};
 
 /// Small limits, so that the fuzzer tries many inputs.
 const BOUNDS: Bounds = Bounds { frames: 200, bytes: 1 << 18, memory: 1 << 18 };

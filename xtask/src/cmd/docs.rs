@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use super::files::{failed, files, succeed, write};
+use super::files::{files, succeed, write};
 use super::stages::Count;
 use rxe_harness::links::relinked;
 use rxe_harness::vm::{Error, Result};
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         stage(&top.join("docs"), language, has_laboratory.then_some(open), &book.join("src"))?;
         write(&book.join("book.toml"), settings(language, title))?;
         let to = to.join(language);
-        let to = std::path::absolute(&to).map_err(|e| failed(&to, &e))?;
+        let to = std::path::absolute(&to).map_err(|e| Error::io(&to, &e))?;
         let mut build = Command::new(&mdbook);
         build.env("RUST_LOG", "warn").arg("build").arg(&book).arg("--dest-dir").arg(&to);
         succeed(&mut build)?;
@@ -134,7 +134,7 @@ fn stage(docs: &Path, language: &str, open: Option<&str>, to: &Path) -> Result<(
             }
             write(&to, &text)?;
         } else {
-            let bytes = fs::read(&from).map_err(|e| failed(&from, &e))?;
+            let bytes = fs::read(&from).map_err(|e| Error::io(&from, &e))?;
             write(&to, bytes)?;
         }
     }
@@ -277,7 +277,7 @@ fn decoded(name: &str) -> String {
 }
 
 fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|e| failed(path, &e))
+    fs::read_to_string(path).map_err(|e| Error::io(path, &e))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) fn succeed(command: &mut Command) -> Result<()> {
 /// Collects all files below `root`, relative to it.
 pub(super) fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let dir = root.join(below);
-    let entries = fs::read_dir(&dir).map_err(|e| failed(&dir, &e))?;
+    let entries = fs::read_dir(&dir).map_err(|e| Error::io(&dir, &e))?;
     for entry in entries.flatten() {
         let path = below.join(entry.file_name());
         if entry.path().is_dir() {
@@ -34,10 +34,5 @@ pub(super) fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Resu
 /// Writes a file, and creates its directory.
 pub(super) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(dir).and_then(|()| fs::write(path, bytes)).map_err(|e| failed(path, &e))
-}
-
-/// Describes why a file could not be read or written.
-pub(super) fn failed(path: &Path, e: &std::io::Error) -> Error {
-    Error::Failed(format!("{}: {e}", path.display()))
+    fs::create_dir_all(dir).and_then(|()| fs::write(path, bytes)).map_err(|e| Error::io(path, &e))
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask web`: builds the laboratory's page, one directory that any static server can serve.
 
-use super::files::{failed, files, succeed, write};
+use super::files::{files, succeed, write};
 use super::targets::{has_target, libraries};
 use flate2::{Compression, write::GzEncoder};
 use rxe_harness::checkout::{self, cargo};
@@ -88,12 +88,12 @@ fn has_own_linker() -> bool {
 /// Returns all scenarios as one JSON object: names and texts.
 fn menu(dir: &Path) -> Result<Vec<u8>> {
     let mut all = BTreeMap::new();
-    for entry in fs::read_dir(dir).map_err(|e| failed(dir, &e))?.flatten() {
+    for entry in fs::read_dir(dir).map_err(|e| Error::io(dir, &e))?.flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|ext| ext == "toml")
             && let Some(name) = path.file_stem()
         {
-            let text = fs::read_to_string(&path).map_err(|e| failed(&path, &e))?;
+            let text = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
             all.insert(name.to_string_lossy().into_owned(), text);
         }
     }
@@ -113,9 +113,9 @@ fn put(dir: &Path, name: impl AsRef<Path>, bytes: &[u8]) -> Result<usize> {
     write(&path, bytes)?;
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     let packed = gzip.write_all(bytes).and_then(|()| gzip.finish());
-    packed.map(|packed| packed.len()).map_err(|e| failed(&path, &e))
+    packed.map(|packed| packed.len()).map_err(|e| Error::io(&path, &e))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|e| failed(path, &e))
+    fs::read(path).map_err(|e| Error::io(path, &e))
 }

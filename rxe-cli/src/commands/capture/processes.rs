@@ -89,8 +89,8 @@ fn no_device(pid: u32, open: BTreeSet<u32>) -> Error {
     let todo = match started[..] {
         [] => "`rxe stat` lists the processes that have".to_owned(),
         [one] => {
-            let name = comm(one);
-            format!("process {one} ({name}), which it started, has: use `rxe capture --of {one}`")
+            let process = named(Some(one));
+            format!("{process}, which it started, has: use `rxe capture --of {one}`")
         }
         [first, ..] => {
             let all: Vec<_> = started.iter().map(|it| format!("{it} ({})", comm(*it))).collect();

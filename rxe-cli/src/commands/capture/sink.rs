@@ -6,13 +6,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rxe_lab::capture::{Direction, Record, Start};
 use rxe_lab::frame;
-use rxe_lab::ladder::{self, Ladders};
+use rxe_lab::ladder::Ladders;
 use rxe_lab::packets::Filter;
 use rxe_net::PacketBlock;
 
 use super::file::{Interface, Ring, Writer};
 use crate::commands::decode::{Lines, written};
-use crate::common::{Error, characters, is_unread, print, print_error, terminal_width};
+use crate::commands::ladder::print_texts;
+use crate::common::{Error, is_unread, print_error};
 
 /// The outputs that the user asked for.
 pub(super) struct Wanted {
@@ -164,11 +165,7 @@ impl Sink {
         }
         let Some(ladders) = self.ladders else { return Ok(()) };
         let left_out = ladders.left_out;
-        let width = terminal_width().unwrap_or(120).max(60);
-        let ladders = ladders.finish();
-        let texts: Vec<_> =
-            ladders.iter().map(|one| ladder::text(one, width, characters())).collect();
-        print(&texts.join("\n"))?;
+        print_texts(&ladders.finish())?;
         if left_out > 0 {
             print_error(&format!("{left_out} packets are not drawn: there are too many rows"));
         }

@@ -14,7 +14,8 @@ use rxe_lab::frame;
 use rxe_lab::packets::{Decoder, Filter, write_json};
 use rxe_lab::report;
 
-pub(super) use self::open::{Output as Printed, open, read_all};
+pub(super) use self::open::read_all;
+use self::open::{Output as Printed, open};
 pub(super) use self::select::Select;
 use self::text::Text;
 use crate::common::{Error, check_apart, print_json};

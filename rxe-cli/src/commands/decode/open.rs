@@ -44,7 +44,10 @@ pub(in crate::commands) fn open(
     Reader::new(bar.with_finish(ProgressFinish::AndClear).wrap_read(file))
 }
 
-/// Reads a capture for the analyzer: calls `take` with each frame, and with its time since the first.
+/// Reads a whole capture: calls `take` with each frame, and with its time since the first.
+///
+/// # Errors
+/// The file cannot be read, or not to its end.
 pub(in crate::commands) fn read_all(
     file: &Path,
     mut take: impl FnMut(&Record<'_>, &Frame<'_>, Duration),

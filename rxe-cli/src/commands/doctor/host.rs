@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
-use std::thread;
+use std::thread::JoinHandle;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -109,10 +109,9 @@ pub(super) fn shared_memory() -> Vec<Finding> {
 pub(super) fn realtime() -> Finding {
     const CHECK: &str = "real-time priority";
     // The thread's priority ends with it.
-    let tried =
-        thread::spawn(|| if rxe_sys::is_ordinary() { rxe_sys::set_realtime() } else { Ok(()) });
-    match tried.join() {
-        Ok(Ok(())) => {
+    let tried = rxe_sys::spawn_thread("rxe-doctor", rxe_sys::set_realtime);
+    match tried.map(JoinHandle::join) {
+        Ok(Ok(Ok(()))) => {
             Finding::ok(CHECK, "permitted: packets do not wait for programs that poll memory")
         }
         _ => Finding::note(

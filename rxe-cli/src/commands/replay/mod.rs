@@ -13,14 +13,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rxe_core::wire::Service;
-use rxe_lab::capture::Start;
 use rxe_lab::frame;
 use rxe_lab::packets::number;
 use rxe_lab::replay::{Conversation, Cut, NoConversation, Plan, Recording, Responder, Wanted};
 
 use self::play::Play;
 use self::report::Report;
-use super::decode::{Printed, failed, open};
+use super::decode::{failed, read_all};
 use super::generate;
 use crate::common::peer::{self, Endpoint, Given, Numbers, Peer, RC, Way, WayArgs, access};
 use crate::common::{Error, check_apart, check_capture, print, print_error};
@@ -169,13 +168,11 @@ fn read(file: &Path) -> Result<Recording, Error> {
         file.display()
     );
     let failed = |e| failed(file, &e, &before);
-    let mut reader = open(file, Printed::AtTheEnd).map_err(failed)?;
     let mut recording = Recording::default();
-    let mut start = Start::default();
-    while let Some(record) = reader.next().map_err(failed)? {
-        let since = start.since(&record);
-        recording.add(record.number, record.interface, since, &frame::decode(&record));
-    }
+    read_all(file, |record, frame, since| {
+        recording.add(record.number, record.interface, since, frame);
+    })
+    .map_err(failed)?;
     if recording.left_out() > 0 {
         let what = format!("{} has more packets than fit into memory", file.display());
         return Err(Error::new(what, "cut it into pieces, for example with editcap"));

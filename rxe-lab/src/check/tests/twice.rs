@@ -26,7 +26,7 @@ fn a_capture_in_which_every_packet_comes_twice_is_of_two_places() {
     let report = captured(Checker::default(), 10, (2, 2));
     assert_eq!((kinds(&report), report.is_of_two_places), (vec![Kind::TwoPlaces], true));
     assert_eq!(report.directions.len(), 0, "their numbers would be wrong");
-    let report = captured(Checker::of_two_places(), 10, (2, 2));
+    let report = captured(report.checker(), 10, (2, 2));
     assert_eq!(kinds(&report), [Kind::TwoPlaces]);
     let stats = &report.directions[0].stats;
     assert_eq!((stats.requests, stats.responses, stats.retransmitted), (10, 10, 0));

@@ -12,7 +12,7 @@ use rxe_harness::vm::{Error, Result};
 
 use super::scenes::{NETWORK, Scene, TERMINALS};
 use super::terminal::{self, When};
-use super::{failed, succeed, svg, write};
+use super::{succeed, svg, write};
 
 /// The directory of the pictures of terminals, in the checkout.
 const DIRECTORY: &str = "docs/terminal";
@@ -44,7 +44,7 @@ fn picture(top: &Path, rxe: &Path, scene: &Scene, columns: u16) -> Result<String
     let wrong = |why: &str| Error::Failed(format!("{}: {why}", scene.file(columns)));
     let directory = tempfile::tempdir().map_err(|e| wrong(&e.to_string()))?;
     let pcaps = directory.path().join("pcaps");
-    std::os::unix::fs::symlink(top.join("pcaps"), &pcaps).map_err(|e| failed(&pcaps, &e))?;
+    std::os::unix::fs::symlink(top.join("pcaps"), &pcaps).map_err(|e| Error::io(&pcaps, &e))?;
     let command = command(rxe, &scene.script(), directory.path());
     let rows = if matches!(scene.when, When::Ended) { ROWS } else { 24 };
     let screen = terminal::screen(command, columns, rows, scene.when)
