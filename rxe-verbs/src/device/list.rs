@@ -126,8 +126,8 @@ impl DeviceInfo {
     }
 }
 
-/// Describes the device on an interface. Without addresses, it is of little use and not in
-/// [`DeviceInfo::list`].
+/// Describes the device on an interface. If the interface has no addresses, the device can hardly be
+/// used, and [`DeviceInfo::list`] leaves it out.
 impl From<Interface> for DeviceInfo {
     fn from(interface: Interface) -> Self {
         let name = default_name(&interface.name);

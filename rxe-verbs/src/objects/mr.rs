@@ -60,7 +60,7 @@ impl MemoryRegion {
         self.buffer.is_empty()
     }
 
-    /// Returns the address by which work requests and peers name the first byte.
+    /// Returns the address of the region's first byte, as work requests and peers must give it.
     pub fn addr(&self) -> u64 {
         self.start
     }

@@ -45,8 +45,8 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// Returns the key by which peers name the window, as of the last completed bind. Each bind
-    /// changes the key ([`crate::Request::new_rkey`]).
+    /// Returns the window's key, which peers put into their requests. Each bind changes the key
+    /// ([`crate::Request::new_rkey`]); this is that of the last bind that has completed.
     pub fn rkey(&self) -> Key {
         self.pd.device().memory().window_key(self.key).unwrap_or(self.key)
     }

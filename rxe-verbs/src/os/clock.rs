@@ -17,7 +17,7 @@ pub(crate) fn is_far(moment: Time) -> bool {
     moment > read(ClockId::MonotonicCoarse) + COARSE
 }
 
-/// More than the kernel's tick, by which the coarse clock lags: 10 ms at 100 Hz.
+/// The coarse clock is behind by up to a tick of the kernel, which is 10 ms at 100 Hz. This is more.
 const COARSE: Duration = Duration::from_millis(16);
 
 fn read(clock: ClockId) -> Time {

@@ -1,5 +1,5 @@
 //! One engine and its backend behind one lock: which thread gets the lock, what ends a turn, and
-//! the rule by which no posted request is stranded.
+//! why each posted request is sent.
 //!
 //! The ways in:
 //!

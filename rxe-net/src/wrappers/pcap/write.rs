@@ -125,7 +125,6 @@ impl<W: Write> PcapWriter<W> {
 
     /// Appends the number of packets of an interface that the capture dropped. `at` is the time
     /// since 1970.
-    /// `at` is the time since 1970.
     ///
     /// # Errors
     /// Fails if the inner writer fails.
