@@ -59,8 +59,18 @@ try {
     page.document.body.dispatchEvent(new page.DragEvent("drop", { dataTransfer: data, bubbles: true }));
     await until(() => !of("read").hidden && of("name").textContent === name);
     await post(name, await page.lab.report());
+    if (name !== "rnr_late.pcap") continue;
+    of("view-packets").click();
+    const list = of("packets").querySelector(".view");
+    await until(() => list.querySelector("tbody tr"));
+    list.dispatchEvent(new page.KeyboardEvent("keydown", { key: "End", bubbles: true }));
+    await until(() => list.querySelector("[aria-selected=true]"));
+    const last = list.querySelector("[aria-selected=true]");
+    const [{ top, bottom }, box] = [last.getBoundingClientRect(), list.getBoundingClientRect()];
+    const count = of("view-packets").querySelector(".count").textContent;
+    await post("last", `${last.querySelector(".no").textContent} of ${count} ${top >= box.top && bottom <= box.bottom}`);
   }
-  const [, made] = await show("#scenario/rnr_nak");
+  const [lab, made] = await show("#scenario/rnr_nak");
   await until(() => made("made").querySelector(".rung.nak") && made("made").querySelector(".card"));
   const nak = made("made").querySelector(".rung.nak .face");
   await post("ladder", `${made("made").querySelectorAll(".rung .face").length} ${nak.textContent}`);
@@ -69,6 +79,14 @@ try {
   made("made").querySelector(".under button").click();
   await until(() => made("made").querySelector(".rung.lost"));
   await post("fault", made("text").value);
+  lab.location.hash = "explain/psn";
+  await until(() => lab.document.body.dataset.view === "explain");
+  lab.history.back();
+  await until(() => lab.document.body.dataset.view === "make");
+  await post("kept", made("text").value);
+  const [, damaged] = await show("#toml/q1ZKy0xRslJQ");
+  await until(() => damaged("made").querySelector(".rung"));
+  await post("damaged", damaged("about").textContent);
 } catch (e) {
   await post("failed", String(e.stack ?? e));
 }
@@ -105,6 +123,14 @@ fn a_browser_finds_what_the_command_finds() {
     assert!(ladder.contains("RNR NAK"), "{ladder}");
     let text = String::from_utf8_lossy(&results["fault"]);
     assert!(text.contains("faults = \"in: drop 1 only qp="), "{text}");
+    let said = |name: &str| String::from_utf8_lossy(&results[name]).into_owned();
+    assert_eq!(said("kept"), text, "the way back loses nothing");
+    assert!(said("damaged").starts_with("The link is damaged"), "{}", said("damaged"));
+    let last = said("last");
+    let [number, _, count, visible] = last.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{last}")
+    };
+    assert_eq!((number, visible), (count, "true"), "the last packet is reached");
 }
 
 fn root() -> PathBuf {

@@ -20,7 +20,7 @@ const choose = tabs($("tabs"), (view) => {
 
 /** Follows the part of the address behind `#`. */
 async function follow() {
-  const hash = decodeURIComponent(location.hash.slice(1));
+  const hash = unescape(location.hash.slice(1));
   if (hash.startsWith("explain")) {
     choose("explain");
     explain(hash.slice("explain/".length));
@@ -35,6 +35,15 @@ async function follow() {
     choose("capture");
   } else {
     choose("make");
+  }
+}
+
+/** The text of a part of the address, as far as it is one. */
+function unescape(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 
@@ -76,8 +85,8 @@ try {
   await startConversation();
   speak(firstLanguage());
   started = true;
-  await follow();
   addEventListener("hashchange", () => follow().catch(failed));
+  await follow();
 } catch (e) {
   failed(e);
 }

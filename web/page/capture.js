@@ -32,6 +32,7 @@ export async function openCapture(file) {
     show("read");
     await draw();
     view(overview.findings > 0 || overview.packets === 0 ? "findings" : "ladder");
+    $("name").focus();
   } catch (e) {
     if (nth !== opened) return;
     show("drop");
@@ -94,6 +95,7 @@ export function startCapture(choose) {
   $("cancel").addEventListener("click", () => {
     lab.cancel();
     show("drop");
+    $("choose").focus();
   });
   $("report").addEventListener("click", async () => saveAs(`${overview.name}.json`, await report(), "application/json"));
   let over = 0;

@@ -10,6 +10,8 @@ import { fromHash, toHash } from "./share.js";
 /** Scenarios that a learner begins with, in this order. */
 const FIRST = ["rc_send", "rnr_nak", "psn_sequence_nak", "ack_lost", "timeout", "retry_exceeded", "rc_read", "rc_write", "rc_atomic", "write_wrong_rkey", "ud_send", "credits", "cnp"];
 const FAULTS = ["lose", "delay", "duplicate", "damage", "mark"];
+/** What the laboratory says of a packet that a fault has hit. Of a delay it says nothing. */
+const HITS = { lose: "lost", duplicate: "duplicated", damage: "damaged", mark: "marked" };
 /** Topics of the catalogue, by what the label of a row says. */
 const TOPICS = [
   [/RNR NAK/, "rnr", "RNR NAK"],
@@ -27,6 +29,9 @@ const TOPICS = [
 const lab = new Lab();
 let scenarios = new Map();
 let undo = [];
+/** The part of the address that the text came from, and texts that were changed, by theirs. */
+let place = "";
+let drafts = new Map();
 /** Texts made so far: an older answer is not drawn over a newer one. */
 let asked = 0;
 let last = null;
@@ -36,13 +41,16 @@ async function run() {
   const nth = ++asked;
   const text = $("text").value;
   gutter();
-  $("reset").disabled = text === scenarios.get($("scenario").value);
+  const original = scenarios.get($("scenario").value);
+  $("reset").disabled = text === original;
+  keep(text === original ? null : text);
   const made = await lab.ask({ do: "make", text });
   if (nth !== asked) return;
   const { line, column, error } = made;
   const said = (it) => (it.line === undefined ? it.error : t("mistake", it.line, it.column, it.error));
   const mistakes = error === undefined ? made.outcome.warnings : [made];
   $("mistake").textContent = mistakes.map(said).join("\n");
+  $("mistake").classList.toggle("warning", error === undefined);
   $("text").setAttribute("aria-invalid", String(error !== undefined));
   gutter(line);
   $("made").classList.toggle("old", error !== undefined);
@@ -78,15 +86,18 @@ function outcomes({ states, completions, unaccepted }) {
 
 /** What appears below a row of the ladder: faults for its packet, words to look up, all fields. */
 function open(row) {
-  const faults = FAULTS.map((fault) => button(t(`fault_${fault}`), () => add(row.first, fault), { title: t(`fault_${fault}_title`) }));
+  const hit = last.outcome.faults[row.first] ?? [];
+  const faults = FAULTS.map((fault) => button(t(`fault_${fault}`), () => add(row.first, fault), { title: t(`fault_${fault}_title`), disabled: hit.includes(HITS[fault]) }));
   const topic = TOPICS.filter(([said]) => said.test(row.label)).slice(0, 3);
   const links = topic.map(([, id, name]) => make("a", { href: `#explain/${encodeURIComponent(id)}` }, t("what_is", name)));
   const place = make("div", {});
   const fields = button(t("fields"), async () => {
-    if (place.firstChild) return place.replaceChildren();
+    const shown = place.firstChild !== null;
+    fields.setAttribute("aria-expanded", String(!shown));
+    if (shown) return place.replaceChildren();
     const { place: index } = await lab.ask({ do: "place", frame: row.first });
     place.replaceChildren(await drawFields(lab, index));
-  });
+  }, { "aria-expanded": "false" });
   const packet = row.kind !== "missing";
   return make("div", {}, make("div", { class: "bar tools" }, ...(packet ? [make("span", {}, t("this_packet")), ...faults, fields] : [])), make("p", { class: "links" }, ...links), place);
 }
@@ -112,7 +123,8 @@ async function add(frame, fault) {
   // The diagram is drawn anew, so the row that had the focus is gone.
   $("made").querySelector(`.rung[data-frame="${frame}"] .face`)?.focus({ preventScroll: true });
   const hit = last.outcome.faults[frame] ?? [];
-  if (fault !== "delay" && hit.length === 0) toast(t("not_hit"));
+  if (fault === "delay") toast(t("fault_delay_title"));
+  else if (hit.length === 0) toast(t("not_hit"));
 }
 
 /** Changes the text, so that it can be taken back. */
@@ -131,29 +143,52 @@ function gutter(wrong) {
   $("gutter").scrollTop = $("text").scrollTop;
 }
 
-/** Shows a scenario of the menu. */
-export function chooseScenario(name) {
-  const text = scenarios.get(name);
-  if (text === undefined) return;
-  $("scenario").value = name;
-  setText(text);
+/** Keeps a text that was changed, also while the page is loaded again. `null` forgets it. */
+function keep(text) {
+  if (text === null) drafts.delete(place);
+  else drafts.set(place, text);
+  try {
+    sessionStorage.setItem("drafts", JSON.stringify([...drafts]));
+  } catch {
+    // They are kept until the page is left.
+  }
 }
 
-function setText(text) {
+/** Shows a scenario of the menu. */
+export function chooseScenario(name) {
+  show(`scenario/${name}`, name, scenarios.get(name));
+}
+
+/** Shows a scenario, or what became of its text. */
+function show(from, name, text) {
+  place = from;
+  $("scenario").value = name;
   undo = [];
   $("undo").disabled = true;
-  $("text").value = text;
-  const comment = text.split("\n\n")[0].split("\n").filter((line) => line.startsWith("#"));
-  $("about").textContent = comment.map((line) => line.replace(/^#\s*/, "")).join(" ");
+  $("text").value = drafts.get(place) ?? text;
+  about(text);
   run().catch(failed);
 }
 
-/** Shows the scenario that a link carries. */
+/** Shows what the scenario is about: its first comment, or the words of the page's language. */
+function about(text) {
+  const key = `about_${$("scenario").value}`;
+  const comment = text.split("\n\n")[0].split("\n").filter((line) => line.startsWith("#"));
+  $("about").textContent = t(key) === key ? comment.map((line) => line.replace(/^#\s*/, "")).join(" ") : t(key);
+}
+
+/** Shows the scenario that a link carries. What was changed since it was shown stays. */
 export async function followLink(hash) {
+  if (hash === place) return;
   const [kind, value] = [hash.slice(0, hash.indexOf("/")), hash.slice(hash.indexOf("/") + 1)];
-  if (kind === "scenario") return chooseScenario(value);
-  $("scenario").value = "";
-  setText(await fromHash(value));
+  if (kind === "scenario" && scenarios.has(value)) return chooseScenario(value);
+  try {
+    if (kind === "scenario") throw new Error(value);
+    show(hash, "", await fromHash(value));
+  } catch {
+    chooseScenario(FIRST[0]);
+    $("about").textContent = t(kind === "scenario" ? "no_scenario" : "bad_link", value);
+  }
 }
 
 function menu() {
@@ -170,6 +205,11 @@ function menu() {
 /** Makes the view ready. */
 export async function startConversation() {
   scenarios = new Map(Object.entries(await (await fetch("scenarios.json")).json()));
+  try {
+    drafts = new Map(JSON.parse(sessionStorage.getItem("drafts") ?? "[]"));
+  } catch {
+    // None was kept.
+  }
   menu();
   let typing;
   $("text").addEventListener("input", () => {
@@ -190,11 +230,13 @@ export async function startConversation() {
     const same = scenarios.get(name) === $("text").value;
     const hash = same ? `scenario/${name}` : `toml/${await toHash($("text").value)}`;
     history.replaceState(null, "", `#${hash}`);
+    place = hash;
     await copy(location.href);
   });
   $("save").addEventListener("click", async () => saveAs("conversation.pcap", await lab.bytes({ do: "file" }), "application/vnd.tcpdump.pcap"));
   onLanguage(() => {
     menu();
+    if (scenarios.has($("scenario").value)) about(scenarios.get($("scenario").value));
     if (last !== null) draw(asked).catch(failed);
   });
 }

@@ -12,7 +12,7 @@ async function search(query, exact = query) {
   const { topics, exact: named } = await ask(query);
   const found = exact === query ? named : (await ask(exact)).exact;
   if (nth !== asked) return;
-  const item = (topic) => make("li", {}, button(topic.title, () => search(query, topic.id), { "aria-current": String(found?.id === topic.id) }));
+  const item = (topic) => make("li", {}, button(topic.title, () => choose(query, topic.id).catch(failed), { "aria-current": String(found?.id === topic.id) }));
   $("topics").replaceChildren(...topics.map(item));
   if (found !== null) return $("topic").replaceChildren(...article(found));
   if (topics.length === 0) return $("topic").replaceChildren(make("p", { class: "quiet" }, t("no_topic")));
@@ -20,10 +20,17 @@ async function search(query, exact = query) {
   $("topic").replaceChildren(make("p", { class: "quiet" }, t("search_more")));
 }
 
+/** Shows a topic of the list. The address then leads to it. */
+async function choose(query, id) {
+  history.replaceState(null, "", `#explain/${encodeURIComponent(id)}`);
+  await search(query, id);
+  $("topics").querySelector("[aria-current=true]")?.focus();
+}
+
 function article({ title, what, causes, remedies, transitions = [], see_also = [] }) {
   const list = (key, items) => (items.length === 0 ? [] : [make("h3", {}, t(key)), make("ul", {}, ...items.map((it) => make("li", {}, it)))]);
   const steps = transitions.map((it) => make("li", {}, make("b", {}, `${it.from} → ${it.to}`), ` ${it.services.join(", ")}`, make("br"), make("code", {}, it.required.join(" | ") || "–")));
-  const also = see_also.map((topic) => button(topic, () => search(topic)));
+  const also = see_also.map((topic) => make("a", { href: `#explain/${encodeURIComponent(topic)}` }, topic));
   return [
     make("h2", {}, title),
     make("p", {}, what),

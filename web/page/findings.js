@@ -7,7 +7,8 @@ const PART = 20;
 
 /** Makes the list of findings of a report. `go` is called with the number of a frame. */
 export function drawFindings(report, go) {
-  if (report.kinds.length === 0) return make("p", { class: "good" }, t(report.error ? "nothing_checked" : "no_findings"));
+  const nothing = report.error !== null || report.frames === 0;
+  if (report.kinds.length === 0) return make("p", { class: nothing ? "quiet" : "good" }, t(nothing ? "nothing_checked" : "no_findings"));
   // The most severe kinds come first.
   const cards = report.kinds.map((tally) => {
     const all = report.findings.filter((it) => it.kind === tally.kind);

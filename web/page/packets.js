@@ -16,7 +16,9 @@ export class Packets {
   #total = 0;
   #from = -1;
   #asked = 0;
+  /** The index of the chosen packet, and its place in the list. */
   #chosen = null;
+  #at = -1;
 
   constructor(lab, place) {
     this.#lab = lab;
@@ -24,10 +26,11 @@ export class Packets {
     this.only = make("select", { id: "filter-only", onchange: () => this.#filter() });
     this.said = make("p", { class: "quiet", role: "status" });
     this.rows = make("tbody", {});
-    const head = ["no", "seconds", "source", "destination", "qp", "psn", "opcode", "info"].map((key) => make("th", { scope: "col", class: key }, t(`col_${key}`)));
-    this.table = make("table", { class: "packets" }, make("thead", {}, make("tr", {}, ...head)), this.rows);
+    const head = ["no", "seconds", "source", "destination", "qp", "psn", "opcode", "info"].map((key) => make("th", { role: "columnheader", class: key }, t(`col_${key}`)));
+    this.rows.setAttribute("role", "rowgroup");
+    this.table = make("table", { class: "packets", role: "none" }, make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...head)), this.rows);
     this.space = make("div", { class: "space" }, this.table);
-    this.view = make("div", { class: "view", tabindex: 0, role: "region", "aria-label": t("packets") }, this.space);
+    this.view = make("div", { class: "view", tabindex: 0, role: "grid", "aria-label": t("packets") }, this.space);
     this.view.addEventListener("scroll", () => this.#draw());
     this.view.addEventListener("keydown", (e) => this.#key(e));
     this.detail = make("div", { class: "detail" }, make("p", { class: "quiet" }, t("choose_packet")));
@@ -52,21 +55,39 @@ export class Packets {
     this.#filters = { only: this.only.value };
     for (const [name, input] of this.inputs) this.#filters[name] = input.value;
     this.#from = -1;
+    this.#at = -1;
     this.view.scrollTop = 0;
     await this.#draw();
   }
 
-  /** The first row that is visible. A list that is too tall for the browser is scrolled faster. */
+  /** The height of the list below its head, in pixels. */
+  get #tall() {
+    return Math.min(TALLEST, this.#total * ROW);
+  }
+
+  /** Whole rows that are visible at once. */
+  get #visible() {
+    return Math.max(1, Math.floor(this.view.clientHeight / ROW) - 1);
+  }
+
+  /** Rows a pixel of scrolling passes. A list that is too tall for the browser is scrolled faster. */
+  get #speed() {
+    const pixels = this.#tall - this.#visible * ROW;
+    return pixels > 0 ? (this.#total - this.#visible) / pixels : 1 / ROW;
+  }
+
+  /** The first row that is visible. */
   #first() {
-    const tall = this.#total * ROW;
-    return Math.floor(this.view.scrollTop * Math.max(1, tall / TALLEST) / ROW);
+    return Math.floor(this.view.scrollTop * this.#speed + 0.01);
   }
 
   async #draw() {
     const count = Math.ceil(this.view.clientHeight / ROW) + 20;
     const first = this.#total > 0 ? this.#first() : 0;
     const from = Math.max(0, first - 10);
-    if (this.#from >= 0 && Math.abs(from - this.#from) < 8) return;
+    // A list that is scrolled faster is drawn where it is looked at.
+    const near = this.#tall < TALLEST ? 8 : 1;
+    if (this.#from >= 0 && Math.abs(from - this.#from) < near) return;
     const asked = ++this.#asked;
     const page = await this.#lab.ask({ do: "packets", filters: this.#filters, from, count });
     if (asked !== this.#asked) return;
@@ -81,14 +102,15 @@ export class Packets {
     this.said.textContent = t("shown", page.total.toLocaleString());
     this.#total = page.total;
     this.#from = from;
-    const tall = Math.min(TALLEST, this.#total * ROW + ROW);
-    this.space.style.height = `${tall}px`;
-    const faster = Math.max(1, (this.#total * ROW) / TALLEST);
-    this.table.style.top = `${Math.min(from * ROW / faster, Math.max(0, tall - (page.rows.length + 1) * ROW))}px`;
-    this.rows.replaceChildren(...page.rows.map((row) => this.#line(row)));
+    this.view.setAttribute("aria-rowcount", this.#total + 1);
+    this.space.style.height = `${this.#tall + ROW}px`;
+    const top = this.view.scrollTop - (this.#first() - from) * ROW;
+    this.table.style.top = `${this.#tall < TALLEST ? from * ROW : Math.max(0, top)}px`;
+    this.rows.replaceChildren(...page.rows.map((row, nth) => this.#line(row, from + nth)));
+    this.#mark();
   }
 
-  #line(row) {
+  #line(row, at) {
     const cells = [
       ["no", row.segment === null ? row.frame : `${row.frame}.${row.segment}`],
       ["seconds", row.seconds.toFixed(6)],
@@ -99,22 +121,42 @@ export class Packets {
       ["opcode", row.opcode],
       ["info", row.info],
     ];
-    const is = row.index === this.#chosen;
-    const line = make("tr", { class: row.kind, "aria-selected": String(is), onclick: () => this.choose(row.index) }, ...cells.map(([key, text]) => make("td", { class: key, title: key === "info" ? text : null }, String(text))));
+    const choose = () => this.#choose(row.index, at);
+    const line = make("tr", { role: "row", id: `packet-${row.index}`, class: row.kind, "aria-rowindex": at + 2, onclick: choose }, ...cells.map(([key, text]) => make("td", { role: "gridcell", class: key, title: key === "info" ? text : null }, String(text))));
     line.dataset.index = row.index;
     return line;
   }
 
-  #key(e) {
-    const lines = [...this.rows.children];
-    const at = lines.findIndex((line) => Number(line.dataset.index) === this.#chosen);
-    const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
-    if (step === undefined || lines.length === 0) return;
+  /** Marks the line of the chosen packet. */
+  #mark() {
+    for (const line of this.rows.children) line.setAttribute("aria-selected", String(Number(line.dataset.index) === this.#chosen));
+    this.view.setAttribute("aria-activedescendant", `packet-${this.#chosen}`);
+  }
+
+  async #key(e) {
+    const page = this.#visible;
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.#total, End: this.#total }[e.key];
+    if (step === undefined || this.#total === 0) return;
     e.preventDefault();
-    const line = lines[at < 0 ? 0 : at + step];
-    if (!line) return;
-    this.view.scrollTop += step * ROW;
-    this.choose(Number(line.dataset.index));
+    // The first step chooses the first packet.
+    const begins = this.#at < 0 && step === 1;
+    const at = Math.min(Math.max(0, begins ? 0 : Math.max(0, this.#at) + step), this.#total - 1);
+    this.#at = at;
+    await this.#reveal(at);
+    const line = this.rows.children[at - this.#from];
+    if (line && this.#at === at) await this.#choose(Number(line.dataset.index), at);
+  }
+
+  /** Scrolls until the packet at this place of the list is visible. */
+  async #reveal(at) {
+    const first = this.#first();
+    const to = at < first ? at : at >= first + this.#visible ? at - this.#visible + 1 : first;
+    if (to !== first) this.view.scrollTop = Math.ceil(to / this.#speed);
+    // Scrolling draws as well, and the older answer is dropped.
+    for (let tries = 0; tries < 4; tries++) {
+      await this.#draw();
+      if (this.rows.children[at - this.#from]) return;
+    }
   }
 
   /** Draws again: the list has become visible. */
@@ -123,10 +165,11 @@ export class Packets {
     return this.#draw();
   }
 
-  /** Shows the fields of the packet with this index. */
-  async choose(index) {
+  /** Shows the fields of the packet with this index, which is at this place of the list. */
+  async #choose(index, at) {
     this.#chosen = index;
-    for (const line of this.rows.children) line.setAttribute("aria-selected", String(Number(line.dataset.index) === index));
+    this.#at = at;
+    this.#mark();
     const fields = await drawFields(this.#lab, index);
     if (this.#chosen === index) this.detail.replaceChildren(fields);
   }
@@ -137,11 +180,10 @@ export class Packets {
     this.only.value = "";
     await this.#filter();
     const { place } = await this.#lab.ask({ do: "place", frame });
-    const faster = Math.max(1, (this.#total * ROW) / TALLEST);
-    this.view.scrollTop = Math.max(0, ((place - 3) * ROW) / faster);
+    this.view.scrollTop = Math.max(0, Math.floor((place - 3) / this.#speed));
     this.#from = -1;
     await this.#draw();
-    await this.choose(place);
+    await this.#choose(place, place);
     this.view.focus({ preventScroll: true });
   }
 }
