@@ -81,6 +81,7 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
     // A policy that the program has chosen for its threads is kept.
     let mut realtime = shard.realtime && rxe_sys::is_ordinary();
     let mut woken = WokenBy::default();
+    let mut alone = false;
     let mut turns = 0u32;
     while !shard.stop.load(Ordering::Acquire) {
         if woken.interface
@@ -92,12 +93,13 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
         // A driver that polls must sleep now and then: only a sleep notices changes of the
         // interface.
         let may_poll = !turns.is_multiple_of(1024);
-        let polls = turn(shard, woken.timer, |packets, alone| {
-            polling.may_continue(packets, alone, now()) && may_poll
+        let polls = turn(shard, woken.timer, |core, packets, watches| {
+            alone = core.watchers.driver_is_alone();
+            polling.may_continue(packets, watches, now()) && may_poll
         })?;
         woken = WokenBy::default();
         if !polls {
-            woken = sleep(shard, &mut realtime)?;
+            woken = sleep(shard, alone, &mut realtime)?;
             polling.slept();
         } else if shard.single_cpu {
             let before = now();
@@ -108,16 +110,20 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
     Ok(())
 }
 
-/// Sleeps, at a real-time priority if `realtime` and the process may have one: the thread then gets a
-/// CPU as soon as it is woken. It takes no turn at that priority, because the queues of the engine
-/// make a thread wait for one that it has preempted ([`rxe_core::queue::Doorbells`]), and because
-/// programs' callbacks run in a turn.
-fn sleep(shard: &Shard, realtime: &mut bool) -> Result<WokenBy> {
-    if *realtime {
+/// Sleeps, at a real-time priority if no other thread calls this library (`alone`), if `realtime`,
+/// and if the process may have one. The thread then gets a CPU as soon as it is woken.
+///
+/// It takes no turn at that priority, because the queues of the engine make a thread wait for one that
+/// it has preempted ([`rxe_core::queue::Doorbells`]), and because programs' callbacks run in a turn.
+/// A program that posts waits for the reply itself ([`Shard::await_reply`]): it must not be preempted
+/// in between by the driver that its request wakes at the peer.
+fn sleep(shard: &Shard, alone: bool, realtime: &mut bool) -> Result<WokenBy> {
+    let raised = alone && *realtime;
+    if raised {
         *realtime = rxe_sys::set_realtime().is_ok();
     }
     let woken = shard.wakeups.sleep();
-    if *realtime {
+    if raised && *realtime {
         *realtime = rxe_sys::set_ordinary().is_ok();
     }
     woken
@@ -130,17 +136,17 @@ impl Shard {
     /// # Errors
     /// The device has failed.
     pub(crate) fn drive(&self, timer: bool) -> Result<()> {
-        turn(self, timer, |_, _| false).map(drop)
+        turn(self, timer, |_, _, _| false).map(drop)
     }
 }
 
-/// Receives and sends until nothing is left or the turn is long enough. Calls `polls` with the
-/// number of packets received and whether the driver watches the sockets. Returns what `polls`
+/// Receives and sends until nothing is left or the turn is long enough. Calls `polls` with the core,
+/// the number of packets received and whether the driver watches the sockets. Returns what `polls`
 /// returned: whether the driver polls again immediately, without a sleep.
 pub(super) fn turn(
     shard: &Shard,
     timer: bool,
-    polls: impl FnOnce(usize, bool) -> bool,
+    polls: impl FnOnce(&Core, usize, bool) -> bool,
 ) -> Result<bool> {
     let gone = |core: &mut Core| {
         if timer {
@@ -162,7 +168,7 @@ pub(super) fn turn(
         }
         core.refuse_mads();
         let plan = core.watchers.look(core.backlog == Backlog::Blocked, core.environment.now());
-        core.driver_polls = polls(packets, plan.watches());
+        core.driver_polls = polls(core, packets, plan.watches());
         shard.apply(core, plan);
         Ok(core.driver_polls)
     })?;

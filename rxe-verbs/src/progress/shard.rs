@@ -335,6 +335,7 @@ impl Shard {
                 core.flush();
                 return core.intact;
             }
+            core.watchers.posted();
             // Every later call reports an error that occurs here.
             let _ = self.end_turn(&mut core, false);
             true
@@ -363,6 +364,7 @@ impl Shard {
                 }
                 return false;
             }
+            core.watchers.posted();
             let _ = self.end_turn(&mut core, false);
         }
         // Even if this thread has just sent: others may have posted before it released the lock.

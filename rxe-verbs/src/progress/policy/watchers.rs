@@ -57,6 +57,12 @@ impl Plan {
 pub(in crate::progress) struct Watchers {
     /// Turns by others since the driver last looked.
     inline: u32,
+    /// Another thread has posted since the driver last looked.
+    posted: bool,
+    /// When the driver last saw that another thread had turned the engine or posted.
+    called: Time,
+    /// No thread has for [`TICK`].
+    alone: bool,
     /// A waiting thread watches the sockets.
     leader: bool,
     /// Waiting threads: the leader and its followers.
@@ -69,6 +75,17 @@ impl Watchers {
     /// Records that a thread other than the driver has turned the engine.
     pub(in crate::progress) fn turned_inline(&mut self) {
         self.inline = self.inline.saturating_add(1);
+    }
+
+    /// Records that a thread other than the driver has posted.
+    pub(in crate::progress) fn posted(&mut self) {
+        self.posted = true;
+    }
+
+    /// Returns whether no other thread has done anything for [`TICK`], when the driver last looked. If
+    /// the program waits for messages, it then polls its memory.
+    pub(in crate::progress) fn driver_is_alone(&self) -> bool {
+        self.alone
     }
 
     /// Records that a thread begins to wait.
@@ -121,7 +138,12 @@ impl Watchers {
 
     /// Returns the driver's next step, after it has woken and done the pending work.
     pub(in crate::progress) fn look(&mut self, blocked: bool, now: Time) -> Plan {
-        let busy = std::mem::take(&mut self.inline) >= BUSY;
+        let turns = std::mem::take(&mut self.inline);
+        if turns > 0 || std::mem::take(&mut self.posted) {
+            self.called = now;
+        }
+        self.alone = now.since(self.called) >= TICK;
+        let busy = turns >= BUSY;
         if blocked {
             Plan::watch(Interest::ReceiveAndSend)
         } else if self.leader {
@@ -146,6 +168,22 @@ mod tests {
         let mut watchers = Watchers::default();
         assert_eq!(watchers.look(false, NOW), RECEIVE);
         assert_eq!(watchers.look(true, NOW).interest, Interest::ReceiveAndSend);
+    }
+
+    #[test]
+    fn the_driver_is_alone_while_no_other_thread_posts_or_polls() {
+        let mut watchers = Watchers::default();
+        let mut now = NOW;
+        for call in [Watchers::posted, Watchers::turned_inline] {
+            now = now + TICK;
+            watchers.look(false, now);
+            assert!(watchers.driver_is_alone());
+            call(&mut watchers);
+            watchers.look(false, now);
+            // An acknowledgement wakes the driver before the next post.
+            watchers.look(false, now + TICK / 2);
+            assert!(!watchers.driver_is_alone());
+        }
     }
 
     #[test]

@@ -249,13 +249,13 @@ fn the_backend_is_told_of_a_driver_that_sleeps_and_not_of_one_that_polls() {
     let is_watched = || watched.load(Ordering::Relaxed);
     assert!(is_watched(), "a new driver sleeps");
     for polls in [true, true, false, true, false] {
-        let turned = driver::turn(&shard, false, |packets, alone| {
+        let turned = driver::turn(&shard, false, |_, packets, alone| {
             assert_eq!((packets, alone), (0, true));
             polls
         });
         assert_eq!((turned.unwrap(), is_watched()), (polls, !polls));
     }
-    driver::turn(&shard, false, |_, _| true).unwrap();
+    driver::turn(&shard, false, |_, _, _| true).unwrap();
     shard.with_lock(|core| {
         core.watchers.enter();
         assert!(core.watchers.lead());
