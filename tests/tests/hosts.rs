@@ -91,7 +91,7 @@ fn the_commands_with_a_kernel_run() {
     }
     let [theirs, ours] = [theirs, ours].map(|commands| {
         let after_the_server = |command: &String| match is_client(command) {
-            true => format!("sleep 2; {command}"),
+            true => format!("until {command}; do sleep 1; done"),
             false => command.clone(),
         };
         format!("set -e; {}", commands.iter().map(after_the_server).collect::<Vec<_>>().join("; "))
