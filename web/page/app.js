@@ -20,7 +20,7 @@ const choose = tabs($("tabs"), (view) => {
 
 /** Follows the part of the address behind `#`. */
 async function follow() {
-  const hash = unescape(location.hash.slice(1));
+  const hash = decoded(location.hash.slice(1));
   if (hash.startsWith("explain")) {
     choose("explain");
     explain(hash.slice("explain/".length));
@@ -39,7 +39,7 @@ async function follow() {
 }
 
 /** The text of a part of the address, as far as it is one. */
-function unescape(text) {
+function decoded(text) {
   try {
     return decodeURIComponent(text);
   } catch {

@@ -182,13 +182,10 @@ export async function followLink(hash) {
   if (hash === place) return;
   const [kind, value] = [hash.slice(0, hash.indexOf("/")), hash.slice(hash.indexOf("/") + 1)];
   if (kind === "scenario" && scenarios.has(value)) return chooseScenario(value);
-  try {
-    if (kind === "scenario") throw new Error(value);
-    show(hash, "", await fromHash(value));
-  } catch {
-    chooseScenario(FIRST[0]);
-    $("about").textContent = t(kind === "scenario" ? "no_scenario" : "bad_link", value);
-  }
+  const text = kind === "toml" ? await fromHash(value).catch(() => null) : null;
+  if (text !== null) return show(hash, "", text);
+  chooseScenario(FIRST[0]);
+  $("about").textContent = t(kind === "toml" ? "bad_link" : "no_scenario", value);
 }
 
 function menu() {

@@ -1,6 +1,6 @@
 // The list of packets, drawn only where it is looked at, and the fields of the chosen one.
 
-import { hex, make, t } from "./dom.js";
+import { failed, hex, make, t } from "./dom.js";
 import { drawFields } from "./fields.js";
 
 /** The height of a row in pixels, as in the style sheet. */
@@ -108,6 +108,7 @@ export class Packets {
     this.table.style.top = `${this.#tall < TALLEST ? from * ROW : Math.max(0, top)}px`;
     this.rows.replaceChildren(...page.rows.map((row, nth) => this.#line(row, from + nth)));
     this.#mark();
+    this.#settle();
   }
 
   #line(row, at) {
@@ -130,7 +131,7 @@ export class Packets {
   /** Marks the line of the chosen packet. */
   #mark() {
     for (const line of this.rows.children) line.setAttribute("aria-selected", String(Number(line.dataset.index) === this.#chosen));
-    this.view.setAttribute("aria-activedescendant", `packet-${this.#chosen}`);
+    if (this.#chosen !== null) this.view.setAttribute("aria-activedescendant", `packet-${this.#chosen}`);
   }
 
   async #key(e) {
@@ -142,21 +143,18 @@ export class Packets {
     const begins = this.#at < 0 && step === 1;
     const at = Math.min(Math.max(0, begins ? 0 : Math.max(0, this.#at) + step), this.#total - 1);
     this.#at = at;
-    await this.#reveal(at);
-    const line = this.rows.children[at - this.#from];
-    if (line && this.#at === at) await this.#choose(Number(line.dataset.index), at);
+    const first = this.#first();
+    const to = at < first ? at : at >= first + page ? at - page + 1 : first;
+    if (to !== first) this.view.scrollTop = Math.ceil(to / this.#speed);
+    await this.#draw();
+    this.#settle();
   }
 
-  /** Scrolls until the packet at this place of the list is visible. */
-  async #reveal(at) {
-    const first = this.#first();
-    const to = at < first ? at : at >= first + this.#visible ? at - this.#visible + 1 : first;
-    if (to !== first) this.view.scrollTop = Math.ceil(to / this.#speed);
-    // Scrolling draws as well, and the older answer is dropped.
-    for (let tries = 0; tries < 4; tries++) {
-      await this.#draw();
-      if (this.rows.children[at - this.#from]) return;
-    }
+  /** Chooses the packet at the place that a key led to, once it is drawn. */
+  #settle() {
+    const line = this.rows.children[this.#at - this.#from];
+    const index = Number(line?.dataset.index);
+    if (line && index !== this.#chosen) this.#choose(index, this.#at).catch(failed);
   }
 
   /** Draws again: the list has become visible. */
