@@ -94,8 +94,9 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
         // interface.
         let may_poll = !turns.is_multiple_of(1024);
         let polls = turn(shard, woken.timer, |core, packets, watches| {
-            alone = core.watchers.driver_is_alone();
-            polling.may_continue(packets, watches, now()) && may_poll
+            let now = now();
+            alone = core.watchers.driver_is_alone(now);
+            polling.may_continue(packets, watches, now) && may_poll
         })?;
         woken = WokenBy::default();
         if !polls {

@@ -61,8 +61,6 @@ pub(in crate::progress) struct Watchers {
     posted: bool,
     /// When the driver last saw that another thread had turned the engine or posted.
     called: Time,
-    /// No thread has for [`TICK`].
-    alone: bool,
     /// A waiting thread watches the sockets.
     leader: bool,
     /// Waiting threads: the leader and its followers.
@@ -82,10 +80,10 @@ impl Watchers {
         self.posted = true;
     }
 
-    /// Returns whether no other thread has done anything for [`TICK`], when the driver last looked. If
-    /// the program waits for messages, it then polls its memory.
-    pub(in crate::progress) fn driver_is_alone(&self) -> bool {
-        self.alone
+    /// Returns whether the driver has seen no other thread do anything for [`TICK`]. If the program
+    /// waits for messages, it then polls its memory.
+    pub(in crate::progress) fn driver_is_alone(&self, now: Time) -> bool {
+        now.since(self.called) >= TICK
     }
 
     /// Records that a thread begins to wait.
@@ -139,10 +137,9 @@ impl Watchers {
     /// Returns the driver's next step, after it has woken and done the pending work.
     pub(in crate::progress) fn look(&mut self, blocked: bool, now: Time) -> Plan {
         let turns = std::mem::take(&mut self.inline);
-        if turns > 0 || std::mem::take(&mut self.posted) {
+        if std::mem::take(&mut self.posted) || turns > 0 {
             self.called = now;
         }
-        self.alone = now.since(self.called) >= TICK;
         let busy = turns >= BUSY;
         if blocked {
             Plan::watch(Interest::ReceiveAndSend)
@@ -177,12 +174,12 @@ mod tests {
         for call in [Watchers::posted, Watchers::turned_inline] {
             now = now + TICK;
             watchers.look(false, now);
-            assert!(watchers.driver_is_alone());
+            assert!(watchers.driver_is_alone(now));
             call(&mut watchers);
             watchers.look(false, now);
             // An acknowledgement wakes the driver before the next post.
             watchers.look(false, now + TICK / 2);
-            assert!(!watchers.driver_is_alone());
+            assert!(!watchers.driver_is_alone(now + TICK / 2));
         }
     }
 

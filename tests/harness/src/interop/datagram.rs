@@ -18,7 +18,7 @@ pub(super) const ALL: &[Feature] = &[
     feature("ud/answer-ipv6", "the same over IPv6", |w, s| answer(w, Setting { v6: true, ..s })),
     feature(
         "ud/qkey",
-        "two datagrams with a wrong Q_Key, which nobody gets, then a right one",
+        "two datagrams with a wrong Q_Key, which are dropped, then one with the right Q_Key",
         qkey,
     ),
     feature(

@@ -106,8 +106,7 @@ fn frames_wait_for_room_and_the_descriptor_tells_when_they_have_left() {
             skipped("frames_wait_for_room", format_args!("`{slow}` does not work here"));
             return;
         }
-        let mut near =
-            PnetLink::open("near0", &parse(&format!("pnet:near0 mac {NEAR_MAC}"))).unwrap();
+        let mut near = link("near0", NEAR_MAC);
         let frame = [&[4; 6][..], &[2, 0, 0, 0, 0, 1], &[0x88, 0xb5], &[7; 1400]].concat();
         // A frame leaves now and then.
         while near.has_room() {
@@ -125,14 +124,20 @@ fn frames_wait_for_room_and_the_descriptor_tells_when_they_have_left() {
     });
 }
 
+fn link(netdev: &str, mac: &str) -> PnetLink {
+    PnetLink::open(netdev, &parse(&format!("pnet:{netdev} mac {mac}"))).unwrap()
+}
+
+/// Opens a link at each end of [`PAIR`].
+fn links() -> [PnetLink; 2] {
+    [link("near0", NEAR_MAC), link("far0", FAR_MAC)]
+}
+
 /// A frame that a bridge returns, and one to another station, take no room in the queue.
 #[test]
 fn frames_of_other_stations_do_not_arrive() {
     in_namespace(PAIR, || {
-        let open = |netdev: &str, mac| {
-            PnetLink::open(netdev, &parse(&format!("pnet:{netdev} mac {mac}"))).unwrap()
-        };
-        let [mut near, mut far] = [open("near0", NEAR_MAC), open("far0", FAR_MAC)];
+        let [mut near, mut far] = links();
         let of_type = |ethertype: [u8; 2], to: [u8; 6], from| {
             [&to[..], &[2, 0, 0, 0, 0, from], &ethertype, &[7; 50]].concat()
         };
@@ -154,10 +159,7 @@ fn frames_of_other_stations_do_not_arrive() {
 #[test]
 fn frames_of_other_vlans_are_not_the_link_s() {
     in_namespace(PAIR, || {
-        let open = |netdev: &str, mac| {
-            PnetLink::open(netdev, &parse(&format!("pnet:{netdev} mac {mac}"))).unwrap()
-        };
-        let [mut near, mut far] = [open("near0", NEAR_MAC), open("far0", FAR_MAC)];
+        let [mut near, mut far] = links();
         let asked = solicitation([2, 0, 0, 0, 0, 2], ip(OTHER[0]), ip(OWN[0]));
         // VLAN 5, priority 7 without a VLAN, no tag.
         for tag in [&[0x81, 0, 0, 5][..], &[0x81, 0, 0xe0, 0], &[]] {
