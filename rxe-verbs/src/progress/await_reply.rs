@@ -36,6 +36,7 @@ impl Shard {
                 let come = messages(msn, present) >= awaited;
                 if come {
                     core.ping_pong.came_in_a_post();
+                    core.watchers.awaited_reply();
                 }
                 Some(come)
             });

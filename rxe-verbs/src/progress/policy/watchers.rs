@@ -75,6 +75,12 @@ impl Watchers {
         self.inline = self.inline.saturating_add(1);
     }
 
+    /// Records that a post has waited until its reply arrived. So its thread polls, even if it took
+    /// only one turn before the reply arrived, as on a single CPU.
+    pub(in crate::progress) fn awaited_reply(&mut self) {
+        self.inline = self.inline.max(BUSY);
+    }
+
     /// Records that a thread other than the driver has posted.
     pub(in crate::progress) fn posted(&mut self) {
         self.posted = true;
@@ -190,6 +196,15 @@ mod tests {
         let plan = watchers.look(false, NOW);
         assert_eq!(plan, Plan { interest: Interest::None, tick: Some(NOW + TICK) });
         assert_eq!(watchers.look(false, NOW + TICK), RECEIVE);
+    }
+
+    #[test]
+    fn a_post_that_awaits_its_reply_has_the_sockets_after_a_single_turn() {
+        let mut watchers = Watchers::default();
+        watchers.turned_inline();
+        watchers.awaited_reply();
+        assert!(!watchers.look(false, NOW).watches());
+        assert_eq!(watchers.look(false, NOW + TICK), RECEIVE, "it has stopped");
     }
 
     #[test]
