@@ -1,6 +1,7 @@
 //! Busy waiting in a post for the peer's reply. It is for programs that poll their memory and turn
 //! no engine meanwhile. [`super::policy::ReplyPredictor`] decides when.
 
+use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +15,11 @@ use super::turn::Core;
 /// and back.
 pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
 
+thread_local! {
+    /// The queue pair on which this thread posted last, of those whose programs poll memory.
+    static LAST: Cell<Option<Qpn>> = const { Cell::new(None) };
+}
+
 impl Shard {
     /// Turns the engine after a post until the reply arrives, if `predictor` expects one. Waits for
     /// at most [`MAX_REPLY_WAIT`], plus the time for which other threads have the CPU. Does nothing
@@ -22,13 +28,15 @@ impl Shard {
         if self.environment().runs_to_completion() {
             return;
         }
+        let sole = LAST.replace(Some(qpn)) == Some(qpn);
         let began = self.environment().now();
         let look = move |core: &mut Core| (core.engine.qp_msn(qpn), core.received);
         let seen = self
             .with_lock_within(Duration::ZERO, look)
             .or_else(|| self.with_lock_within(predictor.turn_wait()?, look));
         let Some((Some(msn), received)) = seen else { return };
-        let post = PostContext { msn, received, now: began, single_cpu: self.single_cpu };
+        let single_cpu = self.single_cpu;
+        let post = PostContext { msn, received, now: began, sole, single_cpu };
         let Some(awaited) = predictor.posted(&post) else { return };
         for polls in 0u32.. {
             let turned = self.turn_if_free(|core| {

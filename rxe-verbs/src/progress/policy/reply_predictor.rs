@@ -35,9 +35,9 @@ const MAX_TURN_WAIT: Duration =
 /// How many posts in a row may wait in vain for another thread's turn.
 const MAX_VAIN_WAITS: u32 = 16;
 
-/// The limit for an immediate answer on a single CPU: the program continues only when other threads
-/// let it, some ticks of the scheduler later.
-const AT_ONCE_SINGLE_CPU: Duration = Duration::from_millis(10);
+/// The longest time to an immediate answer, and the limit on a single CPU: there a program continues
+/// only when other threads let it, some ticks of the scheduler later.
+const MAX_AT_ONCE: Duration = Duration::from_millis(10);
 
 /// Detects ping-pongs on a queue pair whose program polls memory. A round is some posts and the
 /// messages that answer them.
@@ -67,6 +67,8 @@ pub(in crate::progress) struct PostContext {
     pub(in crate::progress) received: Time,
     /// When the post was made.
     pub(in crate::progress) now: Time,
+    /// The thread's previous post was on the same queue pair.
+    pub(in crate::progress) sole: bool,
     /// All threads of the process share one CPU.
     pub(in crate::progress) single_cpu: bool,
 }
@@ -90,10 +92,14 @@ impl ReplyPredictor {
             let round = (self.posts, messages);
             let alike = std::mem::replace(&mut self.last, round) == round;
             let began = std::mem::replace(&mut self.began, post.now);
-            // In longer rounds the program may take longer to answer.
-            let slow = (post.now.since(began) / 4).min(MAX_REPLY_WAIT / 2);
-            let at_once = AT_ONCE.max(slow);
-            let at_once = if post.single_cpu { at_once.max(AT_ONCE_SINGLE_CPU) } else { at_once };
+            // Where everything takes longer, the program may too: on a busy or slow processor. But a
+            // thread with several queue pairs may have other replies to expect.
+            let part = (post.now.since(began) * 3 / 4).min(MAX_AT_ONCE);
+            let at_once = match post {
+                PostContext { single_cpu: true, .. } => MAX_AT_ONCE,
+                PostContext { sole: true, .. } => AT_ONCE.max(part),
+                _ => AT_ONCE,
+            };
             if alike && post.now.since(post.received) <= at_once {
                 self.score = (self.score + 1).min(MAX_SCORE);
                 self.vain_waits = 0;
@@ -134,7 +140,8 @@ mod tests {
 
     fn post(predictor: &mut ReplyPredictor, msn: u32, think: u64) -> Option<u32> {
         let (received, now) = (at(100), at(100 + think));
-        predictor.posted(&PostContext { msn: msn & 0xff_ffff, received, now, single_cpu: false })
+        let msn = msn & 0xff_ffff;
+        predictor.posted(&PostContext { msn, received, now, sole: true, single_cpu: false })
     }
 
     /// Plays rounds of posts and messages. The program takes `think` microseconds to answer.
@@ -210,20 +217,22 @@ mod tests {
 
     #[test]
     fn where_rounds_take_long_a_post_may_come_later() {
-        let waits = |period, think| {
+        let waits = |period, think, sole| {
             let mut predictor = ReplyPredictor::default();
             let mut waits = None;
             for msn in 1..=2 * PING_PONG_SCORE {
                 let received = at(period * u64::from(msn));
                 let now = received + Duration::from_micros(think);
-                let post = PostContext { msn, received, now, single_cpu: false };
+                let post = PostContext { msn, received, now, sole, single_cpu: false };
                 waits = predictor.posted(&post);
             }
             waits
         };
-        assert_eq!(waits(400, 90), Some(1));
-        assert_eq!(waits(200, 90), None);
-        assert_eq!(waits(1_000_000, 2_000), None, "it does other things");
+        assert_eq!(waits(200, 149, true), Some(1));
+        assert_eq!(waits(200, 151, true), None);
+        assert_eq!(waits(1_000_000, 10_001, true), None, "it does other things");
+        assert_eq!(waits(200, 50, false), Some(1));
+        assert_eq!(waits(200, 51, false), None, "it may expect other replies");
     }
 
     #[test]
@@ -241,7 +250,8 @@ mod tests {
         let mut waits = None;
         for msn in 0..=PING_PONG_SCORE + 2 {
             let (received, now) = (at(0), at(9_999));
-            waits = predictor.posted(&PostContext { msn, received, now, single_cpu: true });
+            let post = PostContext { msn, received, now, sole: false, single_cpu: true };
+            waits = predictor.posted(&post);
         }
         assert_eq!(waits, Some(1));
     }

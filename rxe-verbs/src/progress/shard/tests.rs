@@ -331,7 +331,8 @@ fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
 fn play_ping_pong(predictor: &mut ReplyPredictor) {
     for message in 0..100_u32 {
         let msn = message.wrapping_sub(100) & 0xff_ffff;
-        let post = PostContext { msn, received: now(), now: now(), single_cpu: false };
+        let (received, now) = (now(), now());
+        let post = PostContext { msn, received, now, sole: true, single_cpu: false };
         predictor.posted(&post);
     }
 }
