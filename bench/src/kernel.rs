@@ -46,7 +46,7 @@ pub(super) fn run(
         let mut table = Table::new(test, vec![OURS.into(), KERNELS.into()]);
         for round in 1..=rounds {
             eprint!("\r\x1b[K{test}: round {round} of {rounds}");
-            set_loss(&vm, test.loss)?;
+            set_loss(&vm, test.loss, round)?;
             let [ours, kernels] =
                 [Some(rxe), None].map(|rxe| cache_gate.run(|| measure(&vm, test, rxe)));
             table.push(Round(vec![ours, kernels]));
@@ -93,14 +93,21 @@ fn all_tests() -> Vec<Test> {
     tests.into_iter().map(|test| Test { place: Place::Vm, ..test }).collect()
 }
 
-fn set_loss(vm: &Vm, percent: f64) -> Result<()> {
-    let change = if percent > 0.0 {
-        format!("replace dev v0 root netem limit 10000 loss {percent}%")
-    } else {
-        "del dev v0 root 2>/dev/null || true".into()
-    };
-    let all = format!("for end in a b c d; do tc -n $end qdisc {change}; done");
-    vm.run(Cmd::sh(all))?.ok().map(drop)
+/// Makes the links lose packets. `seed` chooses which ones: the same of either contender.
+fn set_loss(vm: &Vm, percent: f64, seed: u32) -> Result<()> {
+    const LOSE: &str = include_str!("lose.py");
+    for (end, direction) in [("a", 0), ("b", 1), ("c", 0), ("d", 1)] {
+        let set = if percent > 0.0 {
+            let seed = (2 * seed + direction).to_string();
+            let percent = percent.to_string();
+            let python = ["netns", "exec", end, "python3", "-c", LOSE, "v0", &percent, &seed];
+            Cmd::new("ip").args(python)
+        } else {
+            Cmd::sh(format!("tc -n {end} qdisc del dev v0 root 2>/dev/null || true"))
+        };
+        vm.run(set)?.ok()?;
+    }
+    Ok(())
 }
 
 /// The output of `perf record` in the VM, with the files that are needed to read it.
@@ -133,7 +140,7 @@ pub(super) fn recordings(
     vm.run(Cmd::sh(format!("cat /proc/kallsyms > {}", symbols.display())))?.ok()?;
     profiled(only)
         .map(|test| {
-            set_loss(&vm, test.loss)?;
+            set_loss(&vm, test.loss, 1)?;
             let record = |rxe: Option<&str>| {
                 let kind = if rxe.is_some() { "rxe" } else { "kernel" };
                 let samples = dir.path().join(format!("{kind} {test}.data").replace(' ', "-"));
