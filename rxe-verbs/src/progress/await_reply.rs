@@ -16,7 +16,7 @@ use super::turn::Core;
 pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
 
 thread_local! {
-    /// The queue pair on which this thread posted last, of those whose programs poll memory.
+    /// The last queue pair for which this thread has called [`Shard::await_reply`].
     static LAST: Cell<Option<Qpn>> = const { Cell::new(None) };
 }
 

@@ -35,9 +35,9 @@ const MAX_TURN_WAIT: Duration =
 /// How many posts in a row may wait in vain for another thread's turn.
 const MAX_VAIN_WAITS: u32 = 16;
 
-/// The longest time to an immediate answer, and the limit on a single CPU: there a program continues
-/// only when other threads let it, some ticks of the scheduler later.
-const MAX_AT_ONCE: Duration = Duration::from_millis(10);
+/// The limit for an immediate answer on a single CPU: the program continues only when other threads
+/// let it, some ticks of the scheduler later.
+const AT_ONCE_SINGLE_CPU: Duration = Duration::from_millis(10);
 
 /// Detects ping-pongs on a queue pair whose program polls memory. A round is some posts and the
 /// messages that answer them.
@@ -67,7 +67,7 @@ pub(in crate::progress) struct PostContext {
     pub(in crate::progress) received: Time,
     /// When the post was made.
     pub(in crate::progress) now: Time,
-    /// The thread's previous post was on the same queue pair.
+    /// The thread's previous post that could wait for a reply was on the same queue pair.
     pub(in crate::progress) sole: bool,
     /// All threads of the process share one CPU.
     pub(in crate::progress) single_cpu: bool,
@@ -93,10 +93,10 @@ impl ReplyPredictor {
             let alike = std::mem::replace(&mut self.last, round) == round;
             let began = std::mem::replace(&mut self.began, post.now);
             // Where everything takes longer, the program may too: on a busy or slow processor. But a
-            // thread with several queue pairs may have other replies to expect.
-            let part = (post.now.since(began) * 3 / 4).min(MAX_AT_ONCE);
+            // thread that posts on several queue pairs may have other replies to expect.
+            let part = (post.now.since(began) * 3 / 4).min(MAX_REPLY_WAIT / 2);
             let at_once = match post {
-                PostContext { single_cpu: true, .. } => MAX_AT_ONCE,
+                PostContext { single_cpu: true, .. } => AT_ONCE_SINGLE_CPU,
                 PostContext { sole: true, .. } => AT_ONCE.max(part),
                 _ => AT_ONCE,
             };
@@ -230,7 +230,7 @@ mod tests {
         };
         assert_eq!(waits(200, 149, true), Some(1));
         assert_eq!(waits(200, 151, true), None);
-        assert_eq!(waits(1_000_000, 10_001, true), None, "it does other things");
+        assert_eq!(waits(1_000_000, 1_001, true), None, "it does other things");
         assert_eq!(waits(200, 50, false), Some(1));
         assert_eq!(waits(200, 51, false), None, "it may expect other replies");
     }

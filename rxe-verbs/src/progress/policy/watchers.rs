@@ -55,7 +55,7 @@ impl Plan {
 /// The threads that make progress, as far as they are known.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct Watchers {
-    /// Turns by others since the driver last looked.
+    /// Turns by others since the driver last looked; at least [`BUSY`] after an awaited reply.
     inline: u32,
     /// Another thread has posted since the driver last looked.
     posted: bool,

@@ -325,6 +325,8 @@ fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
     play_ping_pong(&mut predictor);
     shard.await_reply(qpn, &mut predictor);
     assert_eq!(msn(), 1, "the answer has come");
+    let plan = shard.with_lock(|core| core.watchers.look(false, now()));
+    assert!(!plan.watches(), "the program polls");
 }
 
 /// Makes the predictor see a ping-pong of 100 rounds, however slow this machine is.
