@@ -25,7 +25,6 @@ const LOSSES: [f64; 4] = [0.0, 0.1, 1.0, 5.0];
 /// At 1 %, the cost of losses is visible, and the kernel's connections survive.
 const PROFILED_LOSSES: [f64; 3] = [0.0, 0.1, 1.0];
 const PORT: u16 = 18515;
-const SERVER: &str = "10.1.0.1";
 
 /// The kernel with which docs/en/project/performance.md compares.
 pub(super) const DEFAULT: &str = "7.2";
@@ -46,9 +45,8 @@ pub(super) fn run(
         let mut table = Table::new(test, vec![OURS.into(), KERNELS.into()]);
         for round in 1..=rounds {
             eprint!("\r\x1b[K{test}: round {round} of {rounds}");
-            set_loss(&vm, test.loss, round)?;
             let [ours, kernels] =
-                [Some(rxe), None].map(|rxe| cache_gate.run(|| measure(&vm, test, rxe)));
+                [Some(rxe), None].map(|rxe| cache_gate.run(|| measure(&vm, test, round, rxe)));
             table.push(Round(vec![ours, kernels]));
         }
         eprint!("\r\x1b[K");
@@ -67,17 +65,39 @@ fn boot(net: &Net, kernel: &str, spec: Spec) -> Result<Vm> {
 
 /// Creates two pairs of namespaces: `a` and `b` with the kernel's devices, `c` and `d` without.
 /// Only one of the two engines can use port 4791 of an address.
+///
+/// The interfaces `v0` of a pair are connected directly, and `w0` by a router ([`ROUTERS`]), which
+/// loses packets. There, the ends cut large buffers into packets (`gso_max_segs`): otherwise each loss
+/// would take a whole buffer.
 const SET_UP: &str = "set -e
-    for end in a b c d; do ip netns add $end; done
-    ip link add v0 netns a mtu 4200 type veth peer name v0 netns b mtu 4200
-    ip link add v0 netns c mtu 4200 type veth peer name v0 netns d mtu 4200
-    for end in a b c d; do
-        case $end in a|c) last=1;; *) last=2;; esac
-        ip -n $end addr add 10.1.0.$last/24 dev v0
-        ip -n $end link set v0 up
-        ip -n $end link set lo up
-    done
-    for end in a b; do ip netns exec $end rdma link add rxe_$end type rxe netdev v0; done";
+    for end in a b c d ab cd; do ip netns add $end; ip -n $end link set lo up; done
+    join() {
+        ip link add v0 netns $1 mtu 4200 type veth peer name v0 netns $3 mtu 4200
+        ip link add w0 netns $1 mtu 4200 type veth peer name w1 netns $2 mtu 4200
+        ip link add w0 netns $3 mtu 4200 type veth peer name w2 netns $2 mtu 4200
+        last=1
+        for end in $1 $3; do
+            ip -n $end addr add 10.1.0.$last/24 dev v0
+            ip -n $end addr add 10.1.1.$last/24 dev w0
+            ip -n $end link set v0 up
+            ip -n $end link set w0 up gso_max_segs 1
+            ip -n $2 link set w$last up
+            ip -n $2 route add 10.1.1.$last dev w$last
+            ip netns exec $2 sysctl -qw net.ipv4.conf.w$last.proxy_arp=1
+            last=2
+        done
+        ip netns exec $2 sysctl -qw net.ipv4.ip_forward=1
+    }
+    join a ab b
+    join c cd d
+    for end in a b; do
+        for dev in v0 w0; do
+            ip netns exec $end rdma link add rxe_${end}_$dev type rxe netdev $dev
+        done
+    done";
+
+/// The routers of the two pairs.
+const ROUTERS: [&str; 2] = ["ab", "cd"];
 
 fn all_tests() -> Vec<Test> {
     let bandwidth = |op| Test::bandwidth(op, 65536, 4096);
@@ -93,19 +113,20 @@ fn all_tests() -> Vec<Test> {
     tests.into_iter().map(|test| Test { place: Place::Vm, ..test }).collect()
 }
 
-/// Makes the links lose packets. `seed` chooses which ones: the same of either contender.
-fn set_loss(vm: &Vm, percent: f64, seed: u32) -> Result<()> {
+/// Makes the routers lose packets, unless `percent` is 0: then a test does not use them. `seed`
+/// chooses which packets, by their order, from now on.
+fn lose(vm: &Vm, percent: f64, seed: u32) -> Result<()> {
     const LOSE: &str = include_str!("lose.py");
-    for (end, direction) in [("a", 0), ("b", 1), ("c", 0), ("d", 1)] {
-        let set = if percent > 0.0 {
-            let seed = (2 * seed + direction).to_string();
-            let percent = percent.to_string();
-            let python = ["netns", "exec", end, "python3", "-c", LOSE, "v0", &percent, &seed];
-            Cmd::new("ip").args(python)
-        } else {
-            Cmd::sh(format!("tc -n {end} qdisc del dev v0 root 2>/dev/null || true"))
-        };
-        vm.run(set)?.ok()?;
+    if percent == 0.0 {
+        return Ok(());
+    }
+    let percent = percent.to_string();
+    for router in ROUTERS {
+        for (interface, seed) in [("w1", 2 * seed), ("w2", 2 * seed + 1)] {
+            let seed = seed.to_string();
+            let lose = ["netns", "exec", router, "python3", "-c", LOSE, interface, &percent, &seed];
+            vm.run(Cmd::new("ip").args(lose))?.ok()?;
+        }
     }
     Ok(())
 }
@@ -140,10 +161,10 @@ pub(super) fn recordings(
     vm.run(Cmd::sh(format!("cat /proc/kallsyms > {}", symbols.display())))?.ok()?;
     profiled(only)
         .map(|test| {
-            set_loss(&vm, test.loss, 1)?;
             let record = |rxe: Option<&str>| {
                 let kind = if rxe.is_some() { "rxe" } else { "kernel" };
                 let samples = dir.path().join(format!("{kind} {test}.data").replace(' ', "-"));
+                lose(&vm, test.loss, 1)?;
                 record(&vm, test, rxe, &samples.display().to_string())?;
                 let (symbols, files) = (symbols.clone(), files.clone());
                 Ok(Recording { samples, symbols, files, _dir: Rc::clone(&dir) })
@@ -162,8 +183,8 @@ fn profiled(only: Option<&str>) -> impl Iterator<Item = Test> {
 /// Samples both CPUs for some seconds while packets are being exchanged.
 fn record(vm: &Vm, test: Test, rxe: Option<&str>, file: &str) -> Result<()> {
     let ends = Ends::new(test, 1_000_000, rxe);
-    let counter =
-        format!("ip netns exec {} cat /sys/class/net/v0/statistics/rx_packets", ends.first);
+    let counter = format!("cat /sys/class/net/{}/statistics/rx_packets", ends.interface);
+    let counter = format!("ip netns exec {} {counter}", ends.first);
     ends.run(vm, |client| {
         let recorded = until(vm, &format!("[ $({counter}) -gt 1000 ]"), "no packets come");
         let recorded = recorded.and_then(|()| {
@@ -196,20 +217,27 @@ struct Ends<'a> {
     /// The namespaces of the server and of the client.
     first: &'static str,
     second: &'static str,
+    interface: &'static str,
+    /// The server's address.
+    address: &'static str,
 }
 
 impl<'a> Ends<'a> {
     /// Returns programs over our engine if `rxe` is given, or over the kernel's devices.
     fn new(test: Test, messages: u32, rxe: Option<&'a str>) -> Self {
         let (first, second) = if rxe.is_some() { ("c", "d") } else { ("a", "b") };
-        Self { rxe, program: perftest::command(test, messages, PORT), first, second }
+        let (interface, address) =
+            if test.loss > 0.0 { ("w0", "10.1.1.1") } else { ("v0", "10.1.0.1") };
+        let program = perftest::command(test, messages, PORT);
+        Self { rxe, program, first, second, interface, address }
     }
 
     fn command(&self, end: &str) -> String {
-        let program = &self.program;
+        let Self { program, interface, .. } = self;
+        let run = format!("exec ip netns exec {end}");
         match self.rxe {
-            Some(rxe) => format!("exec ip netns exec {end} {rxe} run --backend udp -- {program}"),
-            None => format!("exec ip netns exec {end} {program} -d rxe_{end} -x 1"),
+            Some(rxe) => format!("{run} {rxe} run --backend udp -- {program} -d rxe_{interface}"),
+            None => format!("{run} {program} -d rxe_{end}_{interface} -x 1"),
         }
     }
 
@@ -217,7 +245,7 @@ impl<'a> Ends<'a> {
     fn run<T>(&self, vm: &Vm, client: impl FnOnce(Proc) -> Result<T>) -> Result<T> {
         let server = vm.spawn(Cmd::sh(self.command(self.first)))?;
         let result = until_listening(vm, self.first).and_then(|()| {
-            client(vm.spawn(Cmd::sh(format!("{} {SERVER}", self.command(self.second))))?)
+            client(vm.spawn(Cmd::sh(format!("{} {}", self.command(self.second), self.address)))?)
         });
         end(&server);
         result
@@ -225,7 +253,8 @@ impl<'a> Ends<'a> {
 }
 
 /// Runs perftest once.
-fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
+fn measure(vm: &Vm, test: Test, seed: u32, rxe: Option<&str>) -> Measured {
+    lose(vm, test.loss, seed).map_err(|e| e.to_string())?;
     // The emulated processor is about 50 times slower than this one.
     let messages = match test.kind {
         Kind::Bandwidth => 1000,

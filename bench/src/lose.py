@@ -1,7 +1,7 @@
 """Makes an interface of this network namespace lose packets that it sends, chosen by a seed.
 
 Arguments: INTERFACE PERCENT SEED. Replaces the root queueing discipline by netem, which has had a
-seed since Linux 6.7. The tc of Debian 12 cannot set it.
+seed since Linux 6.6. The tc of Debian 12 cannot set it.
 """
 
 import os
