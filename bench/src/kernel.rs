@@ -66,7 +66,7 @@ fn boot(net: &Net, kernel: &str, spec: Spec) -> Result<Vm> {
 /// Creates two pairs of namespaces: `a` and `b` with the kernel's devices, `c` and `d` without.
 /// Only one of the two engines can use port 4791 of an address.
 ///
-/// The interfaces `v0` of a pair are connected directly, and `w0` by a router ([`ROUTERS`]), which
+/// The interfaces `v0` of a pair are connected directly, and `w0` by a router, `ab` or `cd`, which
 /// loses packets. There, the ends cut large buffers into packets (`gso_max_segs`): otherwise each loss
 /// would take a whole buffer.
 const SET_UP: &str = "set -e
@@ -96,9 +96,6 @@ const SET_UP: &str = "set -e
         done
     done";
 
-/// The routers of the two pairs.
-const ROUTERS: [&str; 2] = ["ab", "cd"];
-
 fn all_tests() -> Vec<Test> {
     let bandwidth = |op| Test::bandwidth(op, 65536, 4096);
     let mut tests = vec![
@@ -111,24 +108,6 @@ fn all_tests() -> Vec<Test> {
     ];
     tests.extend(LOSSES[1..].iter().map(|&loss| Test { loss, ..bandwidth("WRITE") }));
     tests.into_iter().map(|test| Test { place: Place::Vm, ..test }).collect()
-}
-
-/// Makes the routers lose packets, unless `percent` is 0: then a test does not use them. `seed`
-/// chooses which packets, by their order, from now on.
-fn lose(vm: &Vm, percent: f64, seed: u32) -> Result<()> {
-    const LOSE: &str = include_str!("lose.py");
-    if percent == 0.0 {
-        return Ok(());
-    }
-    let percent = percent.to_string();
-    for router in ROUTERS {
-        for (interface, seed) in [("w1", 2 * seed), ("w2", 2 * seed + 1)] {
-            let seed = seed.to_string();
-            let lose = ["netns", "exec", router, "python3", "-c", LOSE, interface, &percent, &seed];
-            vm.run(Cmd::new("ip").args(lose))?.ok()?;
-        }
-    }
-    Ok(())
 }
 
 /// The output of `perf record` in the VM, with the files that are needed to read it.
@@ -164,7 +143,6 @@ pub(super) fn recordings(
             let record = |rxe: Option<&str>| {
                 let kind = if rxe.is_some() { "rxe" } else { "kernel" };
                 let samples = dir.path().join(format!("{kind} {test}.data").replace(' ', "-"));
-                lose(&vm, test.loss, 1)?;
                 record(&vm, test, rxe, &samples.display().to_string())?;
                 let (symbols, files) = (symbols.clone(), files.clone());
                 Ok(Recording { samples, symbols, files, _dir: Rc::clone(&dir) })
@@ -183,9 +161,10 @@ fn profiled(only: Option<&str>) -> impl Iterator<Item = Test> {
 /// Samples both CPUs for some seconds while packets are being exchanged.
 fn record(vm: &Vm, test: Test, rxe: Option<&str>, file: &str) -> Result<()> {
     let ends = Ends::new(test, 1_000_000, rxe);
-    let counter = format!("cat /sys/class/net/{}/statistics/rx_packets", ends.interface);
-    let counter = format!("ip netns exec {} {counter}", ends.first);
-    ends.run(vm, |client| {
+    let Ends { first, interface, .. } = ends;
+    let counter =
+        format!("ip netns exec {first} cat /sys/class/net/{interface}/statistics/rx_packets");
+    ends.run(vm, 1, |client| {
         let recorded = until(vm, &format!("[ $({counter}) -gt 1000 ]"), "no packets come");
         let recorded = recorded.and_then(|()| {
             // perf cannot write its pages directly to a shared folder of the host.
@@ -214,8 +193,11 @@ fn end(program: &Proc) {
 struct Ends<'a> {
     rxe: Option<&'a str>,
     program: String,
-    /// The namespaces of the server and of the client.
+    /// The percentage of packets that the router loses; without losses there is no router.
+    loss: f64,
+    /// The namespaces of the server, of the router and of the client.
     first: &'static str,
+    router: &'static str,
     second: &'static str,
     interface: &'static str,
     /// The server's address.
@@ -225,11 +207,12 @@ struct Ends<'a> {
 impl<'a> Ends<'a> {
     /// Returns programs over our engine if `rxe` is given, or over the kernel's devices.
     fn new(test: Test, messages: u32, rxe: Option<&'a str>) -> Self {
-        let (first, second) = if rxe.is_some() { ("c", "d") } else { ("a", "b") };
+        let (first, router, second) =
+            if rxe.is_some() { ("c", "cd", "d") } else { ("a", "ab", "b") };
         let (interface, address) =
             if test.loss > 0.0 { ("w0", "10.1.1.1") } else { ("v0", "10.1.0.1") };
         let program = perftest::command(test, messages, PORT);
-        Self { rxe, program, first, second, interface, address }
+        Self { rxe, program, loss: test.loss, first, router, second, interface, address }
     }
 
     fn command(&self, end: &str) -> String {
@@ -241,8 +224,24 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// Starts both programs, and ends the server when `client` has returned.
-    fn run<T>(&self, vm: &Vm, client: impl FnOnce(Proc) -> Result<T>) -> Result<T> {
+    /// Makes the router lose packets in either direction. `seed` chooses which ones, by their order.
+    fn lose(&self, vm: &Vm, seed: u32) -> Result<()> {
+        const LOSE: &str = include_str!("lose.py");
+        let percent = self.loss.to_string();
+        for (interface, seed) in [("w1", 2 * seed), ("w2", 2 * seed + 1)] {
+            let seed = seed.to_string();
+            let lose = ["python3", "-c", LOSE, interface, &percent, &seed];
+            vm.run(Cmd::new("ip").args(["netns", "exec", self.router]).args(lose))?.ok()?;
+        }
+        Ok(())
+    }
+
+    /// Starts both programs, and ends the server when `client` has returned. Both contenders lose the
+    /// same packets, by their order, if they have the same `seed`.
+    fn run<T>(&self, vm: &Vm, seed: u32, client: impl FnOnce(Proc) -> Result<T>) -> Result<T> {
+        if self.loss > 0.0 {
+            self.lose(vm, seed)?;
+        }
         let server = vm.spawn(Cmd::sh(self.command(self.first)))?;
         let result = until_listening(vm, self.first).and_then(|()| {
             client(vm.spawn(Cmd::sh(format!("{} {}", self.command(self.second), self.address)))?)
@@ -254,14 +253,13 @@ impl<'a> Ends<'a> {
 
 /// Runs perftest once.
 fn measure(vm: &Vm, test: Test, seed: u32, rxe: Option<&str>) -> Measured {
-    lose(vm, test.loss, seed).map_err(|e| e.to_string())?;
     // The emulated processor is about 50 times slower than this one.
     let messages = match test.kind {
         Kind::Bandwidth => 1000,
         Kind::Latency => 3000,
         Kind::Rate => 20_000,
     };
-    let result = Ends::new(test, messages, rxe).run(vm, |client| {
+    let result = Ends::new(test, messages, rxe).run(vm, seed, |client| {
         let ended = client.wait_timeout(Duration::from_secs(120))?;
         if ended.is_none() {
             client.kill("KILL");
