@@ -71,7 +71,7 @@ fn vm(test: Test) -> Test {
 
 /// Returns the WRITE test in a VM with this percentage of packets lost.
 fn lossy(loss: f64) -> Test {
-    Test { loss, ..vm(WRITE) }
+    Test { loss: Some(loss), ..vm(WRITE) }
 }
 
 const GOALS: &[Goal] = &[
@@ -288,10 +288,10 @@ const GOALS: &[Goal] = &[
         reached: |all| all.ratios([0.1, 1.0].map(lossy), PERFTEST, KERNEL),
     },
     Goal {
-        work: "5 % of packets lost, beside none lost",
+        work: "5 % of packets lost, beside none",
         goal: "≥ 0.3 ×",
         unit: TIMES,
-        reached: |all| vec![all.quotient((lossy(5.0), PERFTEST), (vm(WRITE), PERFTEST))],
+        reached: |all| vec![all.quotient((lossy(5.0), PERFTEST), (lossy(0.0), PERFTEST))],
     },
 ];
 

@@ -82,8 +82,8 @@ impl Table {
         Spread::of(self.rounds.iter().filter_map(times).collect())
     }
 
-    /// Returns the percentage of packets that the link lost.
-    pub(super) fn loss(&self) -> f64 {
+    /// Returns the percentage of packets that a router between the two ends lost.
+    pub(super) fn loss(&self) -> Option<f64> {
         self.test.loss
     }
 

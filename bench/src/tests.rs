@@ -13,8 +13,9 @@ pub(super) struct Test {
     pub(super) place: Place,
     /// The number of queue pairs.
     pub(super) qps: u32,
-    /// The percentage of packets that the link loses.
-    pub(super) loss: f64,
+    /// The percentage of packets that a router between the two ends loses.
+    /// `None` without a router.
+    pub(super) loss: Option<f64>,
     /// The size of the socket's receive buffer at each end, in bytes.
     /// `None` for the size that a device requests.
     pub(super) recv_buffer: Option<u32>,
@@ -60,7 +61,7 @@ impl Test {
             mtu,
             place: Place::Link,
             qps: 1,
-            loss: 0.0,
+            loss: None,
             recv_buffer: None,
             unbound: false,
         }
@@ -158,8 +159,8 @@ impl fmt::Display for Test {
         if self.unbound {
             write!(f, ", bound to CPUs or not")?;
         }
-        if self.loss > 0.0 {
-            write!(f, ", {} % of packets lost", self.loss)?;
+        if let Some(loss) = self.loss {
+            write!(f, ", {loss} % of packets lost")?;
         }
         Ok(())
     }
