@@ -16,8 +16,13 @@ use super::turn::Core;
 pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
 
 thread_local! {
-    /// The last queue pair for which this thread has called [`Shard::await_reply`].
+    /// The queue pair of this thread's last call of [`is_sole`].
     static LAST: Cell<Option<Qpn>> = const { Cell::new(None) };
+}
+
+/// Returns whether this thread called this for the same queue pair the last time.
+fn is_sole(qpn: Qpn) -> bool {
+    LAST.replace(Some(qpn)) == Some(qpn)
 }
 
 impl Shard {
@@ -28,7 +33,7 @@ impl Shard {
         if self.environment().runs_to_completion() {
             return;
         }
-        let sole = LAST.replace(Some(qpn)) == Some(qpn);
+        let sole = is_sole(qpn);
         let began = self.environment().now();
         let look = move |core: &mut Core| (core.engine.qp_msn(qpn), core.received);
         let seen = self
@@ -69,5 +74,18 @@ impl Shard {
                 thread::yield_now();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_whose_posts_alternate_between_queue_pairs_has_no_sole_one() {
+        let [one, other] = [17, 18].map(|n| Qpn::new(n).unwrap());
+        let sole = [one, one, other, one, other, other].map(is_sole);
+        assert_eq!(sole, [false, true, false, false, false, true]);
+        assert!(!thread::spawn(move || is_sole(other)).join().unwrap(), "each thread by itself");
     }
 }
