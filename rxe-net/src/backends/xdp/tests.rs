@@ -214,7 +214,8 @@ fn processes_with_other_backends_share_its_address() {
 fn a_link_that_goes_down_loses_packets_and_no_more() {
     in_bpf_namespace("", || {
         let (sender, receiver) = in_step();
-        let (done, wait) = mpsc::channel::<()>();
+        // Nothing is buffered: once `send` returns, the receiver discards no more packets.
+        let (done, wait) = mpsc::sync_channel::<()>(0);
         with_peer(
             move || {
                 let mut backend = open("far0", &FAR);
