@@ -5,6 +5,7 @@
 //! captures and the fuzzers' corpora. Test programs that boot VMs, run other people's programs or
 //! take minutes are left out; each is named with its reason.
 
+use super::side_by_side;
 use super::stages::{Lints, Run};
 use rxe_harness::checkout::cargo;
 use rxe_harness::vm::{Error, Result};
@@ -58,22 +59,23 @@ const HOSTS: &str = "several processes and hosts, minutes";
 pub(super) fn stages(all: &mut Run) -> Result<()> {
     let tests = test_programs()?;
     all.format();
-    all.lints(Lints::start());
+    // Lints run at the same time, because most tests spend much of their time waiting.
+    let lints = Lints::start();
     all.stage("test", |count| {
-        let mut cmd = cargo();
-        cmd.args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]);
-        for (package, name) in &tests {
-            if why_left_out(package, name).is_none() {
-                cmd.args(["--test", name]);
+        let mut targets = vec!["--lib".to_owned(), "--bins".to_owned()];
+        for (package, name) in tests {
+            if why_left_out(&package, &name).is_none() {
+                targets.extend(["--test".to_owned(), name]);
             }
         }
-        count.check_tests("cargo test", &mut cmd);
+        side_by_side::run_some(count, &targets);
         for why in [KERNELS, PROGRAMS, HOSTS] {
             let names = LEFT_OUT.iter().filter(|(_, _, w)| *w == why).map(|(_, name, _)| *name);
             count.skip(&format!("{why}: {}", names.collect::<Vec<_>>().join(", ")));
         }
         count.skip("examples in the documentation, benchmarks, instruction counts");
     });
+    all.lints(lints);
     Ok(())
 }
 

@@ -58,7 +58,7 @@ struct Ended {
 /// Runs the workspace's test programs and documentation examples, and counts results.
 /// They get these variables. Only tests whose name contains `filter` run, if that is given.
 pub(super) fn run(count: &mut Count, filter: Option<&str>, variables: &[(&str, &str)]) {
-    let mut programs = match built() {
+    let mut programs = match built(&[]) {
         Ok(programs) => programs,
         Err(why) => return count.check("cargo test --no-run", Err(why)),
     };
@@ -70,17 +70,29 @@ pub(super) fn run(count: &mut Count, filter: Option<&str>, variables: &[(&str, &
     for program in &mut programs {
         program.command.args(filter).envs(variables.iter().copied());
     }
+    run_counted(count, programs);
+}
+
+/// Runs the test programs that these arguments of `cargo test` name, and counts results.
+pub(super) fn run_some(count: &mut Count, targets: &[String]) {
+    match built(targets) {
+        Ok(programs) => run_counted(count, programs),
+        Err(why) => count.check("cargo test --no-run", Err(why)),
+    }
+}
+
+fn run_counted(count: &mut Count, programs: VecDeque<Program>) {
     run_all(programs, |ended| {
         println!("     Running {}\n{}", ended.name, ended.output);
         count.check_output(&ended.name, &ended.output, ended.status);
     });
 }
 
-/// Builds the test programs. Those that boot VMs come first.
-fn built() -> Result<VecDeque<Program>> {
+/// Builds the test programs, or only those that `targets` name. Those that boot VMs come first.
+fn built(targets: &[String]) -> Result<VecDeque<Program>> {
     let mut build = cargo();
     build.args(["test", "--workspace", "--no-run", "--quiet"]);
-    build.args(["--message-format", "json-render-diagnostics"]);
+    build.args(["--message-format", "json-render-diagnostics"]).args(targets);
     build.stdin(Stdio::null()).stderr(Stdio::inherit());
     let out = build.output().map_err(|e| Error::Failed(format!("cargo: {e}")))?;
     if !out.status.success() {
