@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -85,17 +84,6 @@ void gather(const std::shared_ptr<gloo::Context> &context, size_t count) {
     check("allgather", all, [&](size_t i) { return own(i / count, i % count); });
 }
 
-// Ends the process, without the destructors, when all ranks have passed the barrier. A rank that passes it has not
-// waited for its own sends, and a packet that is lost after its end is not sent again.
-void leave(const std::string &directory, int rank, int size) {
-    const auto passed = [&](int rank) { return directory + "/passed-" + std::to_string(rank); };
-    std::ofstream(passed(rank)).close();
-    for (int other = 0; other < size; other++)
-        while (access(passed(other).c_str(), F_OK) != 0)
-            usleep(1000);
-    _exit(0);
-}
-
 } // namespace
 
 int main(int argc, char **argv) {
@@ -118,5 +106,13 @@ int main(int argc, char **argv) {
     run(new gloo::BarrierAllToAll(context));
     printf("%d of %d: all numbers are right\n", rank, size);
     fflush(stdout);
-    leave(argv[2], rank, size);
+    // A rank that passes the barrier has not waited for its own sends, and a packet that is lost after its end is not
+    // sent again. So each waits until all have passed.
+    std::vector<std::string> passed;
+    for (int other = 0; other < size; other++)
+        passed.push_back("passed " + std::to_string(other));
+    store.set(passed[rank], {'1'});
+    store.wait(passed);
+    // Without the destructors.
+    _exit(0);
 }
