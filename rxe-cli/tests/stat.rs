@@ -147,7 +147,7 @@ fn what_is_said_of_a_program_is_what_it_did() {
 #[test]
 fn a_device_that_does_not_exist_is_an_error_that_names_those_that_do() {
     let _alone = ONE.lock();
-    // A program that is stopped, as in another test at the same time, may have any device.
+    // Only this process is asked: a process that another test has stopped may have any device.
     let _program = Program::start();
     for words in ["stat", "stat --json", "stat --qp", "stat --watch", "resource show qp"] {
         let out = rxe(&format!("{words} --device rxe_lo,nosuch"));
